@@ -141,6 +141,37 @@ def test_a_coefficient_that_is_set_replaces_its_schedule_in_every_process_and_at
         assert (config["run"]["steps"], float(config["algorithm"]["gamma"])) == (2 * 10**6, 0.5)
 
 
+OF_OPTIMIZER = {"lr": 2e-3, "max_grad_norm": 0.3, "optimizer_eps": 1e-3, "optimizer_decay": 0.9}
+OTHER_NUMBERS: dict[str, dict[str, float]] = {
+    "a2c": {"gamma": 0.9, "gae_lambda": 0.8, "entropy_coef": 0.1, "value_coef": 0.7},
+    "ppo": {"gamma": 0.9, "gae_lambda": 0.8, "entropy_coef": 0.1, "value_coef": 0.7, "epochs": 5, "minibatch_size": 4,
+            "clip": 0.1, "value_clip": 0.01, "max_kl": 0.001},
+    "acer": {"gamma": 0.9, "entropy_coef": 0.1, "value_coef": 0.7, "truncation": 1.5, "trust_region": 0.01,
+             "average_decay": 0.5, "critic_samples": 2, "burn_in": 0}}
+
+
+@pytest.mark.parametrize(("algo", "workers"), [("a2c", 1), ("ppo", 2), ("acer", 1)])
+def test_numbers_that_are_set_before_the_first_update_train_as_those_of_a_config(algo: str, workers: int) -> None:
+    numbers = OTHER_NUMBERS[algo] | OF_OPTIMIZER
+    own = {"env": "Pendulum-v1", "replay_start": 0} if algo == "acer" else {"env": Walk}
+    keys = {"optimizer": "rmsprop", "obs_norm": False, "reward_norm": False, "init": "torch", **own}
+    with start(algo, run="set", num_workers=workers, **keys) as trainer:
+        assert trainer.config.settable().keys() == numbers.keys()
+        for name, value in numbers.items():
+            setattr(trainer, name, value)
+        trainer.update()
+        trainer.update()
+    for run, others in (("configured", numbers), ("plain", {}))[:3 - workers]:
+        with start(algo, run=run, num_workers=workers, **keys | others) as trainer:
+            trainer.update()
+            trainer.update()
+    assert torch.equal(weights("set"), weights("configured"))
+    if workers == 1:
+        assert (weights("set") - weights("plain")).abs().max() > 1e-3
+        with vantage.Trainer.resume("set") as trainer:
+            assert {name: getattr(trainer, name) for name in numbers} == numbers
+
+
 def test_a_change_that_no_checkpoint_has_is_not_in_the_config_either() -> None:
     trainer = start()
     trainer.lr = 0.5
@@ -150,10 +181,10 @@ def test_a_change_that_no_checkpoint_has_is_not_in_the_config_either() -> None:
 
 
 def test_attributes_that_cannot_be_set_say_why() -> None:
-    with start() as trainer:
+    with start(optimizer="adam") as trainer:
         with pytest.raises(AttributeError, match="no 'entropy_coeff'; did you mean entropy_coef"):
             trainer.entropy_coeff  # noqa: B018
-        with pytest.raises(AttributeError, match="a trainer has no 'lrr'"):
+        with pytest.raises(AttributeError, match="a trainer has no 'lrr'; did you mean lr"):
             trainer.lrr = 1
         with pytest.raises(AttributeError, match="num_envs is fixed for the run"):
             trainer.num_envs = 3
@@ -163,7 +194,15 @@ def test_attributes_that_cannot_be_set_say_why() -> None:
             trainer.gamma = 2
         with pytest.raises(ConfigError, match=r"^gamma=.* is not a number, a schedule"):
             trainer.gamma = np.array([0.5, 0.5])  # type: ignore[assignment]
+        with pytest.raises(ConfigError, match=r"optimizer_decay=.* has no effect with optimizer=adam"):
+            trainer.optimizer_decay = 0.5
         assert trainer.gamma == 0.99
+    with start("acer", run="acer") as trainer, pytest.raises(AttributeError, match="replay_size is fixed for the run"):
+        trainer.replay_size = 3
+    with start("ppo", run="ppo") as trainer:
+        assert trainer.max_kl is None
+        with pytest.raises(ConfigError, match=r"epochs=2\.5 is not a whole number"):
+            trainer.epochs = 2.5
 
 
 def test_an_agent_can_be_pickled_and_copied_and_a_trainer_says_why_it_cannot() -> None:

@@ -71,7 +71,7 @@ def test_workers_learn_and_nothing_of_them_is_left(algo: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("algo", ["a2c", "a3c"])
 def test_a_coefficient_that_is_set_reaches_learner_and_workers(algo: str, tmp_path: Path) -> None:
-    with vantage.Trainer(configure(algo, steps=10**9, num_workers=1), run=tmp_path / "run") as trainer:
+    with vantage.Trainer(configure(algo, steps=10**9), run=tmp_path / "run") as trainer:
         trainer.update()
         trainer.lr = 0.0
         trainer.entropy_coef = 1e9

@@ -28,15 +28,15 @@ class ACER:
     entropy_coef: Coefficient = key(0.01, "weight of the entropy bonus, in nats")
     value_coef: Coefficient = key(0.5, "weight of half the squared error of Q", low=0)
     replay_size: int = key(100_000, "agent steps that the replay holds; of all workers together",
-                           low=1, high=10**10)
+                           low=1, high=10**10, fixed=True)
     replay_start: int = key(10_000, "agent steps in the replay before it is learnt from", low=0,
-                            high=10**10)
+                            high=10**10, fixed=True)
     replay_ratio: float = key(4.0,
                               "updates from the replay for each from fresh steps; the mean of a "
-                              "random number", low=0, high=1000)
+                              "random number", low=0, high=1000, fixed=True)
     replay_save_every: int = key(0,
                                  "agent steps between checkpoints with the replay; 0: only when "
-                                 "training stops", low=0, high=10**15)
+                                 "training stops", low=0, high=10**15, fixed=True)
     truncation: float | None = key(10.0, "c, the bound of importance weights; none: no bound",
                                    low=0)
     bias_correction: bool = key(True, "correct the bias that the truncation introduces")

@@ -36,7 +36,7 @@ class PPO:
     past_rollouts: int = key(0,
                              "updates whose rollouts are learned from again with the new ones, "
                              "corrected by V-trace, from the stored states of an lstm or gru",
-                             low=0, high=1000)
+                             low=0, high=1000, fixed=True)
     clip: Coefficient = key(0.2,
                             "how far a ratio of probabilities may leave 1; beyond it the loss "
                             "gains nothing", low=0)

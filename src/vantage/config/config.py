@@ -141,15 +141,11 @@ class Config:
         part = next(part for part in (getattr(self, group) for group in GROUPS) if hasattr(part, name))
         return value_at(getattr(part, name), step, self.schedule_steps)
 
-    def coefficients(self) -> list[str]:
-        """The names that `at` takes: what may change during the run."""
-        return [name for name, key in self.flat_keys().items()
-                if key.group in ("algorithm", "optimizer") and self._may_change(key)]
-
-    def _may_change(self, key: Key) -> bool:
-        """The key is a coefficient, or a number of an algorithm of one's own, which declares no more."""
-        kinds = kinds_of(key.hint)
-        return Schedule in kinds or (float in kinds and not key.rules)
+    def settable(self) -> dict[str, Key]:
+        """The numbers of the algorithm and the optimizer that may change between updates."""
+        return {name: key for name, key in self.flat_keys().items()
+                if key.group in ("algorithm", "optimizer") and not key.rules.get("fixed")
+                and not {int, float, Schedule}.isdisjoint(kinds_of(key.hint))}
 
     @property
     def schedule_steps(self) -> int:

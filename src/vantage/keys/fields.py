@@ -51,14 +51,14 @@ def _type_hint(annotation: Any, module: str) -> Any:
 
 
 def key(default: Any, help: str, *, choices: tuple[str, ...] = (), low: float | None = None,
-        high: float | None = None, open: bool = False) -> Any:
+        high: float | None = None, open: bool = False, fixed: bool = False) -> Any:
     """A field of a config dataclass: its default, its line in --help, and the values it takes (bounds inclusive).
 
     Bounds hold for every element of a list and every value of a schedule. With `open` the key also takes an import path
-    module:Class.
+    module:Class. A `fixed` number of an algorithm cannot be set between updates.
     """
     return field(default=default, metadata={
-        "help": help, "choices": choices, "low": low, "high": high, "open": open})
+        "help": help, "choices": choices, "low": low, "high": high, "open": open, "fixed": fixed})
 
 
 def check_fields(instance: Any) -> None:

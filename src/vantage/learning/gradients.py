@@ -88,6 +88,9 @@ class OwnWeights(GradientSink):
             self.move(gradient, lr)
         return norm, loss
 
+    def change(self, config: OptimizerConfig) -> None:
+        self._optimizer.change(config)
+
     def move(self, gradient: Tensor, lr: float) -> None:
         """Move the weights, then the average policy, by a clipped and finite gradient."""
         with self._weights.frozen_unmoved():

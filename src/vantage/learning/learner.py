@@ -69,6 +69,14 @@ class Learner:
         self.minibatch_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "minibatches", stream))
         self.sink: GradientSink = OwnWeights(self.flat, config.optimizer, self.average)
 
+    def change(self, config: LearningConfig) -> None:
+        """Learn with the numbers of `config` from the next update on."""
+        self.config = config
+        self.needs = config.algorithm.needs
+        self.sink.change(config.optimizer)
+        if self.average is not None and self.needs.average_decay is not None:
+            self.average.decay = self.needs.average_decay
+
     # An environment with a network of its own may have disabled gradients for the process.
     @torch.enable_grad()
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:

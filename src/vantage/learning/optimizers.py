@@ -47,6 +47,10 @@ class FlatOptimizer:
             self._statistics = self._fresh()
         _MOVES[self._config.optimizer](self._vector, gradient, self._statistics, self._config, lr)
 
+    def change(self, config: OptimizerConfig) -> None:
+        """Use the epsilon and the decay of `config` from the next step on."""
+        self._config = config
+
     def tensors(self) -> dict[str, Tensor]:
         """The statistics, for a checkpoint; empty before the first step."""
         return dict(self._statistics)
@@ -116,6 +120,11 @@ class TorchOptimizer:
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()
+
+    def change(self, config: OptimizerConfig) -> None:
+        for group in self._optimizer.param_groups:
+            if "eps" in group:
+                group["eps"] = config.optimizer_eps
 
     def tensors(self) -> dict[str, Tensor]:
         state = self._optimizer.state_dict()["state"].get(0, {})

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from vantage.errors import ConfigError
+from vantage.learning.config import OptimizerConfig
 from vantage.learning.step_metrics import Number
 from vantage.models.actor_critic import ActorCritic
 
@@ -118,6 +119,10 @@ class GradientSink(Protocol):
         the mean gradient over all, replaces `metrics` by their means, and returns the mean loss. Nothing moves where
         the norm or the loss is not finite, except for what `tentative` undoes.
         """
+
+    def change(self, config: OptimizerConfig) -> None:
+        """Move the weights with the epsilon and the decay of `config` from now on."""
+        return None
 
     def tentative(self) -> AbstractContextManager[None]:
         """Context of several steps that are undone together by a NonFiniteError.

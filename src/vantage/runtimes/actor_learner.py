@@ -81,7 +81,7 @@ class ActorLearner:
     def change(self, values: Mapping[str, Any]) -> None:
         """Learn with other coefficients from the next update on."""
         self.config = self.config.change(**values)
-        self.learner.config = self.config
+        self.learner.change(self.config)
 
     def begin(self) -> None:
         """Reset the environments and the policy's state."""

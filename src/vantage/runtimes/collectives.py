@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from vantage.learning.config import OptimizerConfig
 from vantage.learning.gradients import OwnWeights, clip_with_norm
 from vantage.learning.learner import Learner
 from vantage.learning.step_metrics import Number
@@ -57,6 +58,9 @@ class RankWeights(GradientSink):
             torch.cuda.set_device(learner.flat.vector.device)
             self._group = dist.new_group(backend="nccl", timeout=_NEVER)
         learner.sink = self
+
+    def change(self, config: OptimizerConfig) -> None:
+        self._own.change(config)
 
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:

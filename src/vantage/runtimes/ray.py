@@ -107,7 +107,7 @@ class RayRun:
     def change(self, values: Mapping[str, Any]) -> None:
         """Continue with other coefficients; each worker takes them before its next request."""
         self.config = self.config.change(**values)
-        self._learner.config = self.config
+        self._learner.change(self.config)
         self.recorder.change(values)
         self._worker_config = pack(unpack(self._worker_config).change(**values), "the config")
         for member in self._requests.values():

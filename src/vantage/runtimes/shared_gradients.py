@@ -92,6 +92,9 @@ class SharedRankWeights(GradientSink):
         self._vector, self._average = memory["vector"], learner.average
         learner.sink = self
 
+    def change(self, config: OptimizerConfig) -> None:
+        self._optimizer.change(config)
+
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
         """Average gradients and metrics over all ranks, g = Σ nᵢ gᵢ / Σ nᵢ, clip, and move this rank's slice."""

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from vantage.config.config import Config
+from vantage.learning.config import OptimizerConfig
 from vantage.learning.gradients import clip_gradient
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
@@ -188,6 +189,9 @@ class HogwildWeights(GradientSink):
                 part[0] = own
         if self._learner.buffers is not None:
             self._shared.buffers.copy_(self._learner.buffers.read().expand_as(self._shared.buffers))
+
+    def change(self, config: OptimizerConfig) -> None:
+        self._optimizer.change(config)
 
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:

@@ -18,14 +18,14 @@ from vantage.agents.evaluation_settings import acts_most_probably
 from vantage.config.config import Config, Group
 from vantage.config.configure import Env
 from vantage.errors import ConfigError
-from vantage.keys.fields import convert, nearest
+from vantage.keys.fields import nearest
 from vantage.keys.objects import shown_name
-from vantage.keys.schedules import Coefficient
 from vantage.runs.checkpoint import path_of
 from vantage.runs.metric_names import check_free
 from vantage.runtimes.progress import Advance, mean_of_each, sum_of
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.session import Session
+from vantage.runtimes.settable import checked_values, value_now
 from vantage.runtimes.training import config_of, resume_updates, train_updates
 from vantage.types import Episode, Report
 
@@ -48,9 +48,10 @@ class Trainer:
     every `log_every_seconds` and the last; both may be mixed. Leaving the loop leaves the trainer
     open.
 
-    Each coefficient of the config (lr, gamma, entropy_coef, ...) is an attribute. Reading it gives
-    its current value. Setting it, to a number or a schedule such as "linear:7e-4:0", replaces its
-    schedule from the next update on, and in config.json, so that a resume continues with it.
+    The numbers of the algorithm and the optimizer (lr, gamma, entropy_coef, epochs, max_kl, ...)
+    are attributes. Reading one gives its current value. Setting it takes effect from the next update
+    on, in all processes, and in config.json, so that a resume continues with it. A coefficient may
+    be set to a schedule such as "linear:7e-4:0", which replaces the former one.
 
     `close`, or the end of a `with` block, saves the run; `Trainer.resume` continues it. A trainer
     that is not closed is saved when it is garbage collected or when the interpreter exits. An error
@@ -107,11 +108,11 @@ class Trainer:
 
     def _follow(self, session: Session) -> None:
         self._session = session
-        self._coefficients: Sequence[str] = ()
+        self._settable: Sequence[str] = ()
         self._logged: dict[str, list[float]] = {}
         self._episodes: deque[Episode] = deque(maxlen=MOST_EPISODES)
         if session.has_run:
-            self._coefficients = session.config.coefficients()
+            self._settable = [*session.config.settable()]
             self._recorder.progress.ended = self._episodes
 
     @property
@@ -281,31 +282,33 @@ class Trainer:
         raise TypeError("a Trainer cannot be copied or pickled, since it holds an open run; use trainer.agent for "
                         "its policy, or close it and give its run to vantage.Trainer.resume")
 
-    # Coefficients
+    # Numbers of the algorithm and the optimizer
 
     def __getattr__(self, name: str) -> float:
-        if not name.startswith("_") and name in self._coefficients:
-            return self.config.at(name, self.step)
-        raise AttributeError(self._unknown(name))
+        if name.startswith("_") or name not in self._settable:
+            raise AttributeError(self._unknown(name))
+        value: float = value_now(self.config, name, self.step)  # an optional one may be None
+        return value
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
-        elif name in self._coefficients:
-            self._session.running.change({name: convert(name, value, Coefficient)})
+        elif name in self._settable:
+            run = self._session.running
+            run.change(checked_values(run.config, name, value))
         elif hasattr(type(self), name):
             raise AttributeError(f"{name} of a trainer cannot be set")
         else:
             raise AttributeError(self._unknown(name))
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._coefficients})
+        return sorted({*super().__dir__(), *self._settable})
 
     def _unknown(self, name: str) -> str:
         if name.startswith("_"):
             return f"'Trainer' object has no attribute {name!r}"
         if self.has_run and name in self.config.flat_keys():
             return (f"{name} is fixed for the run: read trainer.config; what may change is "
-                    f"{', '.join(self._coefficients)}")
+                    f"{', '.join(self._settable)}")
         public = [each for each in dir(self) if not each.startswith("_")]
         return f"a trainer has no {name!r}{nearest(name, public)}"
