@@ -171,7 +171,7 @@ def test_a_plain_dataclass_is_an_algorithm(tmp_path: Path, monkeypatch: pytest.M
             config.change(**wrong)
 
 
-def test_a_plain_algorithm_and_the_configs_types_pass_mypy(tmp_path: Path) -> None:
+def test_users_programs_pass_mypy_and_typed_groups_are_checked(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(PLAIN + """
 algorithm: Algorithm = Critic(gamma=0.98)
 config = vantage.configure(Critic, env="CartPole-v1", lr=lambda progress: 1e-3 * (1 - progress), hidden=[64, 64])
@@ -179,15 +179,32 @@ reveal_type(vantage.PPO().clip)
 reveal_type(vantage.PPO().epochs)
 reveal_type(config.policy.hidden)
 reveal_type(Bold().gamma)
+agent = vantage.train(vantage.PPO(gamma=0.98), vantage.RunConfig(steps=1_000), env="CartPole-v1")
+trainer = vantage.Trainer(vantage.PPO(), vantage.EnvConfig(num_envs=4), env="CartPole-v1", steps=1_000)
+report = trainer.update()
+reveal_type(config.algorithm)
+reveal_type(config.env)
+reveal_type(config.env.num_envs)
+reveal_type(agent)
+reveal_type(report.metrics)
+reveal_type(trainer.lr)
+trainer.lr = trainer.lr / 2
+vantage.RunConfig(step=1_000)  # type: ignore[call-arg]  # which is unused, and an error, where nothing checks it
+vantage.PPO(gama=0.9)  # type: ignore[call-arg]
 """)
     # Modules that take most of the time and are not at issue.
-    skipped = ("torch numpy gymnasium jaxtyping vantage.agents.agent vantage.envs vantage.learning vantage.models "
-               "vantage.runs vantage.runtimes vantage.tools")
+    skipped = ("torch numpy gymnasium jaxtyping vantage.envs vantage.learning vantage.models vantage.runs "
+               "vantage.runtimes vantage.tools")
     modules = ",".join(f"{name},{name}.*" for name in skipped.split())
     (tmp_path / "mypy.ini").write_text(f"[mypy]\nstrict = True\n[mypy-{modules}]\nfollow_imports = skip\n"
-                                       "[mypy-vantage.models.config]\nfollow_imports = normal\n")
+                                       "[mypy-vantage.models.config,vantage.learning.config,vantage.envs.config,"
+                                       "vantage.runtimes.trainer]\nfollow_imports = normal\n")
     result = subprocess.run([sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "own.py"], cwd=tmp_path,
                             capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     revealed = re.findall('Revealed type is "(.*)"', result.stdout)
-    assert revealed == ["float | vantage.keys.schedules.Schedule", "int", "tuple[int, ...]", "float"]
+    algorithms = "vantage.algorithms.interface"
+    assert revealed == [
+        "float | vantage.keys.schedules.Schedule", "int", "tuple[int, ...]", "float",
+        f"{algorithms}.Algorithm | {algorithms}.MinibatchAlgorithm", "vantage.envs.config.EnvConfig", "int",
+        "vantage.agents.agent.Agent", "typing.Mapping[str, float]", "float"]
