@@ -17,6 +17,7 @@ from torch import Tensor
 import vantage
 from vantage.config.config import Config
 from vantage.envs.spaces import make_observer
+from vantage.keys.objects import ObjectName
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import load_latest, save_as
 from vantage.runs.validation import read_spec
@@ -134,6 +135,28 @@ def test_images_and_networks_of_ones_own_keep_a_torso_for_each_part() -> None:
     assert len(network(vectors, network="test_discrete_observations:Own").actor.torsos) == 2
     assert len(network(vectors, torsos="separate").actor.torsos) == 2
     assert len(network(vectors, network="conv1d").actor.torsos) == 2
+
+
+FORM = spaces.Box(-1, 1, (5, 3))
+IMAGE = spaces.Box(0, 255, (9, 9, 3), np.uint8)
+
+
+@pytest.mark.parametrize(("space", "stack", "shapes"), [
+    (FORM, 1, [(15,)]), (FORM, 4, [(60,)]), (spaces.Discrete(6), 1, [(6,)]), (spaces.Discrete(6), 4, [(24,)]),
+    (IMAGE, 1, [(3, 9, 9)]), (IMAGE, 4, [(12, 9, 9)]),
+    (spaces.Dict({"b": spaces.Box(-1, 1, (2,)), "a": spaces.Discrete(4)}), 1, [(4,), (2,)]),
+    (spaces.Dict({"a": FORM, "b": IMAGE}), 1, [(3, 9, 9)])])
+def test_a_network_of_ones_own_is_built_from_the_shape_of_each_part(
+        space: gym.Space[Any], stack: int, shapes: list[tuple[int, ...]]) -> None:
+    built: list[tuple[int, ...]] = []
+
+    def make(shape: tuple[int, ...]) -> torch.nn.Module:
+        assert type(shape) is tuple and all(type(size) is int for size in shape)
+        built.append(shape)
+        return torch.nn.Flatten()
+
+    network(space, network=ObjectName("<make>", make), frame_stack=stack)
+    assert built == shapes
 
 
 class Own(torch.nn.Module):

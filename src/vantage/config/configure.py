@@ -95,8 +95,8 @@ def configure(algorithm: Any, *groups: Group, env: Env, **overrides: Any) -> Con
     `algorithm` is a2c, ppo, a3c, a3g, acer, a preset (`vantage list presets`), a class, or an instance, whose fields
     are taken where they differ from the defaults of their class. `env` is a Gymnasium id, a short Atari name such as
     "Pong", a class, a function that returns a `gymnasium.Env`, or, if it takes `num_envs`, a
-    `gymnasium.vector.VectorEnv`, or one such environment that is built already. `network` is a name, a class, a
-    function of the observation's shape, or an `nn.Module`, which is copied.
+    `gymnasium.vector.VectorEnv`, or one such environment that is built already. `network` is a name, a class
+    or a function that is called with the shape of its input, (C, H, W) or (N,), or an `nn.Module`, which is copied.
 
     Classes and functions may come from a notebook, the script that runs or another function: worker processes receive
     them. config.json holds the import path ("my_module:MyClass") of those that have one, and the names of others in

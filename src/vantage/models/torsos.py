@@ -212,7 +212,8 @@ class ImpalaTorso(nn.Module):
 class OpenTorso(nn.Module):
     """A user-defined network; it receives pixels as floats from 0 to 1.
 
-    `path` names its class, a function that builds it from the shape, or a module, which is copied.
+    `path` names its class or a function, which is called with the shape alone, as a tuple, or a
+    module, which is copied.
     """
 
     network: nn.Module
@@ -239,8 +240,8 @@ class OpenTorso(nn.Module):
         except Exception as error:
             raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: "
                               f"{error!r}{line_of(error, path)}; it must be an nn.Module, or its "
-                              "class or a function that builds it from the shape, and map [N, "
-                              "*shape] to [N, out_features]") from error
+                              "class or a function that builds it from the shape, here "
+                              f"{tuple(shape)}, and map [N, *shape] to [N, out_features]") from error
 
         if not alike:
             raise ConfigError(f"network={path!r} computes otherwise in training than in play, as "
