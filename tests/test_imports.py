@@ -30,7 +30,7 @@ ONLY_IN = {
     "keys": "cloudpickle", "": "argparse pickle cPickle dill joblib marshal shelve"}
 
 # What the maths may see.
-ALGORITHMS_SEE = {"torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.keys.fields",
+ALGORITHMS_SEE = {"numpy", "torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.keys.fields",
                   "vantage.keys.schedules", "vantage.errors", "vantage.algorithms"}
 
 

@@ -16,7 +16,7 @@ from vantage.algorithms.interface import Update
 from vantage.algorithms.losses import ppo_loss
 from vantage.algorithms.ppo import PPO
 from vantage.learning.learner import Learner
-from vantage.learning.minibatches import by_current_policy, minibatches
+from vantage.learning.minibatches import Pieces, by_current_policy, minibatches
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Minibatch, Rollout
@@ -37,8 +37,8 @@ def configure(**options: Any) -> vantage.Config:
 
 def steps_of(rollout: Rollout, algorithm: PPO, model: ActorCritic, *, size: int, epochs: int = 1,
              rank: int = 0, num_ranks: int = 1) -> list[Minibatch]:
-    return list(minibatches(rollout, *algorithm.estimate(rollout, UPDATE), model, size=size, epochs=epochs,
-                            generator=torch.Generator().manual_seed(0), rank=rank, num_ranks=num_ranks))
+    pieces = Pieces(size, epochs, torch.Generator().manual_seed(0), rank, num_ranks)
+    return list(minibatches(rollout, *algorithm.estimate(rollout, UPDATE), model, pieces))
 
 
 def gradient(loss: Tensor, model: ActorCritic) -> Tensor:

@@ -55,8 +55,9 @@ def noted(method: Any, name: str, reads: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("options", [
-    {"epochs": 3, "minibatch_size": 8}, {"epochs": 1, "minibatch_size": 8, "advantage_norm_over": "minibatch"},
-    {"env": "tiny:ContinuousTarget", "epochs": 2, "value_clip": 0.2, "optimizer": "rmsprop_tf"},
+    {"epochs": 3, "minibatch_size": 8, "activation": "elu"},
+    {"epochs": 1, "minibatch_size": 8, "advantage_norm_over": "minibatch"},
+    {"env": "tiny:ContinuousTarget", "epochs": 2, "value_clip": 0.2, "optimizer": "rmsprop_tf", "std": "state"},
     {"env": "tiny:Picture", "epochs": 2, "optimizer": "amsgrad", "minibatch_size": 16}],
     ids=["epochs", "one-epoch", "box", "images"])
 def test_an_update_of_minibatches_is_read_once_at_its_end(
@@ -80,7 +81,7 @@ def test_an_update_of_one_step_reads_each_number_once(monkeypatch: pytest.Monkey
 
 
 def test_max_kl_is_read_in_each_minibatch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with begun(vantage.configure("ppo", **SHORT, epochs=2, minibatch_size=8, max_kl=100.0)) as one:
+    with begun(vantage.configure("ppo", **SHORT, epochs=2, minibatch_size=8, max_kl=100.0, activation="elu")) as one:
         one.advance(lambda: 0)
         (rollout,), _ = one.collect()
         with host_reads(monkeypatch) as reads:

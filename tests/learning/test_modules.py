@@ -19,7 +19,7 @@ from torch import nn
 import vantage
 from vantage.algorithms.a2c import A2C
 from vantage.errors import ConfigError
-from vantage.learning.minibatches import minibatches
+from vantage.learning.minibatches import Pieces, minibatches
 from vantage.learning.modules import Buffers
 from vantage.tools.export import export
 
@@ -104,8 +104,8 @@ def test_minibatches_have_the_next_inputs_and_what_estimate_adds_of_the_same_ste
         model = one.model
         expected = model.inputs(model.stacks(rollout.obs, rollout.is_first, rollout.state))[0]
         index = torch.arange(rollout.rewards.numel()).view_as(rollout.rewards)
-        for minibatch in minibatches(rollout, rollout.rewards, rollout.rewards, model, size=32, epochs=1,
-                                     generator=torch.Generator().manual_seed(0), extra={"index": index}):
+        pieces = Pieces(32, 1, torch.Generator().manual_seed(0))
+        for minibatch in minibatches(rollout, rollout.rewards, rollout.rewards, model, pieces, {"index": index}):
             t, env = minibatch.extra["index"] // 4, minibatch.extra["index"] % 4
             assert minibatch.next_inputs is not None
             assert torch.equal(minibatch.inputs[0], expected[t, env])

@@ -1,6 +1,6 @@
 """Facts of the machine, and settings of this process: cores, memory, limits, scheduling.
 
-No torch here.
+Torch is imported where it is needed.
 """
 
 from __future__ import annotations
@@ -104,6 +104,15 @@ def used_memory() -> int | None:
                 memory = process.memory_info()
                 used += memory.rss - memory.shared
     return int(used)
+
+
+def use_threads(count: int) -> None:
+    """Compute with `count` threads from now on, in torch and in NumPy's products of matrices."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    torch.set_num_threads(count)
+    threadpool_limits(count, user_api="blas")
 
 
 def keep_freed_memory() -> None:

@@ -18,6 +18,7 @@ from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.actor_critic import ActorCritic
+from vantage.models.mlp_arrays import MlpArrays, fits
 from vantage.types import EnvSpec, Episode, Obs, Rollout, State, map_parts
 
 Array = np.ndarray | Mapping[str, np.ndarray]
@@ -70,9 +71,13 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
     episodes: list[Episode] = []
     env_seconds = 0.0
     started = perf_counter()
+    arrays = MlpArrays(model) if fits(model) and not state else None
     with model.constant_weights():
         for t in range(length):
-            actions, state = act(model, rollout, t, state, generator)
+            if arrays is None:
+                actions, state = act(model, rollout, t, state, generator)
+            else:
+                actions = act_by_arrays(model, arrays, rollout, t, generator)
             before = perf_counter()
             step = step_envs(envs, actions)
             env_seconds += perf_counter() - before
@@ -139,6 +144,22 @@ def act(model: ActorCritic, rollout: Rollout, t: int, state: State,
     rollout.behaviour[t] = params
     rollout.actions[t] = actions
     return actions, state
+
+
+def act_by_arrays(model: ActorCritic, arrays: MlpArrays, rollout: Rollout, t: int,
+                  generator: torch.Generator) -> Tensor:
+    """`act` for a network that NumPy computes, which has no state; returns the actions."""
+    obs = map_parts(lambda part: part[t], rollout.obs)
+    mask = None if rollout.action_mask is None else rollout.action_mask[t].numpy()
+    (x,) = model.inputs(model.stacks(obs, rollout.is_first[t], ()))
+    params, values = arrays.forward(x.numpy(), mask, critic=rollout.values is not None)
+    behaviour = torch.from_numpy(params)
+    actions = model.distribution.sample(behaviour, generator)
+    if rollout.values is not None:
+        rollout.values[t] = torch.from_numpy(values)
+    rollout.behaviour[t] = behaviour
+    rollout.actions[t] = actions
+    return actions
 
 
 def store(rollout: Rollout, t: int, step: Step) -> None:

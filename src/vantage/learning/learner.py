@@ -16,17 +16,18 @@ from torch import Tensor
 from vantage._host.seeding import derive_seed
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
 from vantage.errors import ConfigError, NonFiniteError
+from vantage.learning.array_update import array_gradients, is_written_out
 from vantage.learning.config import LearningConfig
 from vantage.learning.contract import check_estimate, check_loss
 from vantage.learning.gradients import OwnWeights, backward
-from vantage.learning.minibatches import by_current_policy, minibatches
+from vantage.learning.minibatches import Pieces, by_current_policy, minibatches
 from vantage.learning.modules import Buffers, load_module, make_module, parameters_of
 from vantage.learning.reward_normalizer import RewardNormalizer
-from vantage.learning.step_metrics import LOSS, Number, StepMetrics, means
+from vantage.learning.step_metrics import LOSS, Number, StepLoss, StepMetrics, means
 from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.normalization import RunningStats, merge_batches
-from vantage.types import Minibatch, Rollout
+from vantage.types import Rollout
 
 APPROX_KL = "train/approx_kl"
 """The metric that ends learning from a rollout with max_kl."""
@@ -92,8 +93,8 @@ class Learner:
                 metrics = self._update_in_minibatches(self._prepared(rollout), step, self.needs.reuse)
             else:
                 steps = StepMetrics(self.flat.vector.device)
-                loss_and_terms = self.loss(rollout, step, replayed=replayed)
-                steps.add(self._descend(loss_and_terms, rollout, step))
+                loss = self._backward(self.loss(rollout, step, replayed=replayed), rollout.valid)
+                steps.add(self._move(loss, "rewards", rollout.rewards, step))
                 metrics = means(steps.read())
         except NonFiniteError:
             if self.buffers is not None and buffers_before is not None:
@@ -135,15 +136,11 @@ class Learner:
                 _check_finite(row, "value targets", targets, step)
             return rows
 
-        batches = minibatches(
-            rollout, advantages, targets, self.model, size=reuse.minibatch_size, epochs=reuse.epochs,
-            generator=self.minibatch_generator, rank=self.sink.rank, num_ranks=self.sink.num_ranks,
-            extra=extra)
+        gradients = self._gradients(rollout, advantages, targets, extra, update, reuse)
         with self.sink.tentative():
             try:
-                for minibatch in batches:
-                    loss_and_terms = algorithm.loss(self.model, minibatch, update)
-                    metrics = self._descend(loss_and_terms, minibatch, step)
+                for loss in gradients:
+                    metrics = self._move(loss, "value targets", targets, step)
                     steps.add(metrics)
                     if reuse.max_kl is not None and float(metrics.get(APPROX_KL, 0.0)) > reuse.max_kl:
                         break
@@ -151,6 +148,18 @@ class Learner:
                 read()  # the loss may have failed because the weights are not finite
                 raise
             return means(read())
+
+    def _gradients(self, rollout: Rollout, advantages: Tensor, targets: Tensor,
+                   extra: Mapping[str, Tensor], update: Update, reuse: Reuse) -> Iterator[StepLoss]:
+        """The loss of each minibatch, after its gradient has been written."""
+        algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
+        pieces = Pieces(reuse.minibatch_size, reuse.epochs, self.minibatch_generator,
+                        self.sink.rank, self.sink.num_ranks)
+        if self.module is None and is_written_out(algorithm, self.model):
+            yield from array_gradients(algorithm, self.model, rollout, advantages, targets, pieces, update)
+            return
+        for minibatch in minibatches(rollout, advantages, targets, self.model, pieces, extra):
+            yield self._backward(algorithm.loss(self.model, minibatch, update), minibatch.valid)
 
     def _coefficients(self, step: int, *, replayed: bool = False) -> Update:
         return Update(
@@ -171,25 +180,30 @@ class Learner:
             return rollout
         return replace(rollout, rewards=self.reward_normalizer.scale(rollout.rewards))
 
-    def _descend(self, loss_and_terms: tuple[Tensor, Mapping[str, Tensor]],
-                 batch: Rollout | Minibatch, step: int) -> dict[str, Number]:
-        """One gradient step; returns its metrics and loss, as tensors where the host has not read them.
+    def _backward(self, result: object, valid: Tensor) -> StepLoss:
+        """Write the gradient of what the loss of the algorithm has returned.
 
-        Raises ConfigError if the loss of a user's algorithm is not a scalar and a mapping of scalars.
+        Raises ConfigError if that is not a scalar and a mapping of scalars.
         """
-        loss, terms = check_loss(loss_and_terms, self.config.algo)
+        loss, terms = check_loss(result, self.config.algo)
         backward(loss, self.flat.parameters)
-        metrics: dict[str, Number] = {name: term.detach() for name, term in terms.items()}
+        metrics = {name: term.detach() for name, term in terms.items()}
+        return StepLoss(loss.detach(), metrics, valid.sum())
+
+    def _move(self, loss: StepLoss, kind: str, learned: Tensor, step: int) -> dict[str, Number]:
+        """Move the weights by the gradient that has been written.
+
+        Returns metrics and loss, as tensors where the host has not read them. Raises NonFiniteError
+        with the range of `learned`, the rewards or value targets that `kind` names.
+        """
+        metrics = dict(loss.metrics)
         lr = self.config.at("lr", step)
         norm, mean_loss = self.sink.apply(
-            self.flat.gradient, batch.valid.sum(), loss.detach(), metrics, lr=lr,
+            self.flat.gradient, loss.num_valid, loss.value, metrics, lr=lr,
             max_grad_norm=self.config.at("max_grad_norm", step))
         metrics |= {"train/grad_norm": norm, "train/learning_rate": lr, LOSS: mean_loss}
         if not isinstance(norm, Tensor):
-            if isinstance(batch, Rollout):
-                _check_finite(metrics, "rewards", batch.rewards, step)
-            else:
-                _check_finite(metrics, "value targets", batch.targets, step)
+            _check_finite(metrics, kind, learned, step)
         return metrics
 
     def observe(self, rollout: Rollout, step: int) -> None:

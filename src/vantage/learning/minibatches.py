@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -46,49 +46,64 @@ def _unroll(rollout: Rollout, envs: slice, model: ActorCritic) -> tuple[Tensor, 
     return model.unroll(obs, rollout.is_first[:, envs], state, mask)
 
 
-def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *,
-                size: int, epochs: int, generator: torch.Generator, rank: int = 0,
-                num_ranks: int = 1,
-                extra: Mapping[str, Tensor] | None = None) -> Iterator[Minibatch]:
-    """Minibatches of about `size` steps in random order; each epoch covers every step of `rollout` once.
-
-    `advantages`, `targets` and `extra` [T, B, ...] cover the whole rollout. With recurrent memory a
-    minibatch is whole environments in order of time, otherwise single steps, [1, N].
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """How a rollout is cut into minibatches: about `size` steps in random order, each step once an epoch.
 
     Data-parallel ranks have equal generators and draw the same minibatches of all environments; each
-    yields the part that consists of its own environments, which may be empty.
+    takes the part that consists of its own environments, which may be empty.
     """
-    length, num_envs = rollout.rewards.shape
-    all_envs = num_envs * num_ranks
+
+    size: int
+    epochs: int
+    generator: torch.Generator
+    rank: int = 0
+    num_ranks: int = 1
+
+    def draw(self, rollout: Rollout, *, recurrent: bool) -> Iterator[tuple[Tensor, ...]]:
+        """For each epoch, the indices of the minibatches' columns in `whole_batch`."""
+        length, num_envs = rollout.rewards.shape
+        all_envs = num_envs * self.num_ranks
+        items = all_envs if recurrent else all_envs * length
+        parts = min(items, max(1, round(all_envs * length / self.size)))
+        # Every minibatch lasts as long as the largest share of a rank. Taking one environment of
+        # each block of consecutive ones makes the shares equal; in any order, the largest share of
+        # two ranks would be a third above the mean, with PPO's defaults on Atari.
+        blocks = items // parts if recurrent and items % parts == 0 else 1
+        for _ in range(self.epochs):
+            drawn = _order(items, blocks, self.generator).tensor_split(parts)
+            if self.num_ranks > 1:
+                drawn = tuple(_own_items(part, num_envs, self.rank, self.num_ranks)
+                              for part in drawn)
+            yield drawn
+
+
+def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic,
+                pieces: Pieces, extra: Mapping[str, Tensor] | None = None) -> Iterator[Minibatch]:
+    """The minibatches of all epochs; `advantages`, `targets` and `extra` [T, B, ...] are of the whole rollout.
+
+    With recurrent memory a minibatch is whole environments in order of time, otherwise single
+    steps, [1, N].
+    """
     # With one epoch each input is used once. Raw inputs take a quarter of the memory until then.
-    prepares_late = epochs == 1 and rollout.inputs is None
-    whole = _whole_batch(rollout, advantages, targets, model, raw_inputs=prepares_late,
-                         extra=extra or {})
-    items = all_envs
-    if not model.recurrent:
-        whole = _map(whole, lambda x: x.flatten(0, 1).unsqueeze(0))
-        items *= length
-    parts = min(items, max(1, round(all_envs * length / size)))
-    # Every minibatch lasts as long as the largest share of a rank. Taking one environment of each
-    # block of consecutive ones makes the shares equal; in any order, the largest share of two ranks
-    # would be a third above the mean, with PPO's defaults on Atari.
-    blocks = items // parts if model.recurrent and items % parts == 0 else 1
-    for _ in range(epochs):
-        drawn = _order(items, blocks, generator).tensor_split(parts)
-        if num_ranks > 1:
-            drawn = tuple(_own_items(part, num_envs, rank, num_ranks) for part in drawn)
+    prepares_late = pieces.epochs == 1 and rollout.inputs is None
+    whole = whole_batch(rollout, advantages, targets, model, extra, raw_inputs=prepares_late)
+    for epoch in pieces.draw(rollout, recurrent=model.recurrent):
         # One copy to the device an epoch, since the host waits for each.
-        on_device = torch.cat(drawn).to(rollout.rewards.device)
-        for chosen in torch.split(on_device, [len(part) for part in drawn]):
+        on_device = torch.cat(epoch).to(rollout.rewards.device)
+        for chosen in torch.split(on_device, [len(part) for part in epoch]):
             batch = _take(whole, chosen)
             if prepares_late:
                 batch = replace(batch, inputs=model.inputs(batch.inputs))
             yield batch
 
 
-def _whole_batch(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *,
-                 raw_inputs: bool, extra: Mapping[str, Tensor]) -> Minibatch:
-    """All steps of `rollout` as one minibatch; with `raw_inputs` as the observations came."""
+def whole_batch(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic,
+                extra: Mapping[str, Tensor] | None = None, *, raw_inputs: bool = False) -> Minibatch:
+    """All steps of `rollout` as one minibatch [T, B], without memory [1, T * B].
+
+    With `raw_inputs` the inputs are as the observations came.
+    """
     assert rollout.values is not None
     is_first = rollout.is_first[:-1]
     next_inputs: tuple[Tensor, ...] | None = None
@@ -100,12 +115,13 @@ def _whole_batch(rollout: Rollout, advantages: Tensor, targets: Tensor, model: A
         inputs = tuple(model.stacks(obs, is_first, rollout.state))
         if not raw_inputs:
             inputs = model.inputs(inputs)
-    return Minibatch(
+    whole = Minibatch(
         inputs=inputs, is_first=is_first, state=rollout.state if model.recurrent else (),
         actions=rollout.actions, valid=rollout.valid,
         action_mask=None if rollout.action_mask is None else rollout.action_mask[:-1],
         behaviour=rollout.behaviour, values=rollout.values[:-1], advantages=advantages,
-        targets=targets, next_inputs=next_inputs, extra=extra)
+        targets=targets, next_inputs=next_inputs, extra=extra or {})
+    return whole if model.recurrent else _map(whole, lambda x: x.flatten(0, 1).unsqueeze(0))
 
 
 def _order(items: int, blocks: int, generator: torch.Generator) -> Tensor:

@@ -6,6 +6,7 @@ It stays on its device until the host reads all of it at once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from statistics import fmean
 
 import torch
@@ -16,6 +17,16 @@ Number = float | Tensor
 
 LOSS = ""
 """The loss of a gradient step among its metrics, which have longer names."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepLoss:
+    """The loss of a gradient step whose gradient has been written, and what it logs."""
+
+    value: Number
+    metrics: Mapping[str, Number]
+    num_valid: Number
+    """Number of valid steps that it is a mean over."""
 
 
 class StepMetrics:

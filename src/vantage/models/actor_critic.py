@@ -156,13 +156,13 @@ class ActorCritic(nn.Module):
     def inputs(self, stacks: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The inputs of the torsos for `stacks` [T, B, ...]: normalised, images with channels last.
 
-        Compute them once for a rollout with several epochs, before `observe` changes the
-        normalisers.
+        Compute them once for several epochs, before `observe` changes the normalisers.
         """
-        rows = [self._prepare(list(row)) for row in zip(*stacks, strict=True)]
-        columns = zip(*rows, strict=True)
+        if all(group.kind == "vector" for group in self.groups):
+            return tuple(self._prepare(list(stacks)))
+        rows = [self._prepare(list(row)) for row in zip(*stacks, strict=True)]  # fit the caches
         inputs = []
-        for group, column in zip(self.groups, columns, strict=True):
+        for group, column in zip(self.groups, zip(*rows, strict=True), strict=True):
             if group.kind == "image":
                 column = tuple(x.permute(0, 2, 3, 1) for x in column)
             inputs.append(torch.stack(column))

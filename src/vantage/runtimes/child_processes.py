@@ -15,10 +15,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
-import torch
-
 from vantage._host.processes import ended_by, kill_descendants, tied_process
-from vantage._host.system import compute_for_long, keep_freed_memory, shortage
+from vantage._host.system import compute_for_long, keep_freed_memory, shortage, use_threads
 from vantage.config.config import Config
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 
@@ -106,6 +104,6 @@ def portable(error: BaseException) -> VantageError:
 
 def prepare_process(config: Config) -> None:
     """Set how a child process that trains uses threads, memory and cores."""
-    torch.set_num_threads(config.runtime.threads)
+    use_threads(config.runtime.threads)
     keep_freed_memory()
     compute_for_long()

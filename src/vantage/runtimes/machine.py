@@ -9,7 +9,7 @@ import re
 import torch
 
 from vantage._host.extras import require
-from vantage._host.system import available_cores, compute_for_long, free_memory, keep_freed_memory
+from vantage._host.system import available_cores, compute_for_long, free_memory, keep_freed_memory, use_threads
 from vantage.config.checks import check_sources, check_together, why_not_parallel
 from vantage.config.config import Config
 from vantage.config.runtimes import Hogwild, Ray, Sync
@@ -76,7 +76,7 @@ def prepare(config: Config) -> Config:
         own = threads
     if workers > 1 or not isinstance(runtime, Sync):
         check_processes(resolve_env(config.env.id, config.env.atari_protocol))
-    torch.set_num_threads(own)
+    use_threads(own)
     keep_freed_memory()
     compute_for_long()
     return config.change(threads=threads, num_workers=workers, precision=_precision(config))

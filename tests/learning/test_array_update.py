@@ -1,0 +1,106 @@
+"""Gradients that NumPy computes are those of autograd, for all policies that it is used for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from rollouts import begun, random_rollout
+
+import vantage
+from vantage.algorithms.interface import Update
+from vantage.algorithms.ppo import PPO
+from vantage.learning.array_update import array_gradients, is_written_out
+from vantage.learning.minibatches import Pieces, minibatches
+from vantage.learning.weights import FlatParameters
+from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.types import ActionSpec, ArraySpec, EnvSpec
+
+UPDATE = Update(0, 100)
+DISCRETE = ActionSpec("discrete", (3,))
+BOX = ActionSpec("box", (2,), low=(-1.0, -1.0), high=(1.0, 1.0))
+
+
+def model_of(action: ActionSpec, **policy: Any) -> ActorCritic:
+    config = vantage.Config.of("ppo").change(**{"hidden": (6, 5)} | policy)
+    return make_model(config.policy, EnvSpec(ArraySpec("vector", (4,)), action), critic="state")
+
+
+CASES: dict[str, tuple[ActionSpec, dict[str, Any], dict[str, Any], bool]] = {
+    "discrete": (DISCRETE, {}, {}, False),
+    "masked": (DISCRETE, {}, {}, True),
+    "box": (BOX, {}, {"entropy_coef": 0.3}, False),
+    "box with a floor of the deviation": (BOX, {"min_std": 1.5, "std_lr_scale": 2.0}, {}, False),
+    "one trunk": (DISCRETE, {"separate": False, "activation": "relu"}, {}, False),
+    "one trunk of the policy alone": (DISCRETE, {"separate": False, "detach_critic": True}, {}, False),
+    "relu": (BOX, {"activation": "relu"}, {}, False),
+    "one layer": (DISCRETE, {"hidden": (7,)}, {}, False),
+    "clipped values": (DISCRETE, {}, {"value_clip": 0.1}, False),
+    "large ratios": (BOX, {}, {"clip": 0.01}, False),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_losses_and_metrics_are_those_of_autograd(case: str) -> None:
+    action, policy, algorithm, masked = CASES[case]
+    torch.manual_seed(0)
+    model = model_of(action, **policy)
+    ppo = replace(PPO(), **algorithm)
+    rollout = random_rollout(model, 9, 4, masked=masked)
+    rollout = replace(rollout, behaviour=rollout.behaviour + 0.1 * torch.randn_like(rollout.behaviour))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    flat = FlatParameters(model.parameters())
+    assert is_written_out(ppo, model)
+    advantages, targets, *_ = ppo.estimate(rollout, UPDATE)
+    ours = array_gradients(ppo, model, rollout, advantages, targets, Pieces(8, 2, torch.Generator().manual_seed(0)),
+                           UPDATE)
+    theirs = minibatches(rollout, advantages, targets, model, Pieces(8, 2, torch.Generator().manual_seed(0)))
+    count = 0
+    for step, minibatch in zip(ours, theirs, strict=True):
+        loss, metrics = ppo.loss(model, minibatch, UPDATE)
+        expected = torch.autograd.grad(loss, flat.parameters)
+        for parameter, gradient in zip(flat.parameters, expected, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, rtol=1e-4, atol=1e-6)
+        assert step.value == pytest.approx(loss.item(), rel=1e-4, abs=1e-6)
+        assert dict(step.metrics) == pytest.approx({name: x.item() for name, x in metrics.items()}, rel=1e-3, abs=1e-5)
+        assert step.num_valid == minibatch.valid.sum()
+        count += 1
+    assert count == 8, "36 steps in four minibatches, twice"
+
+
+@pytest.mark.parametrize("policy", [{"memory": "gru"}, {"norm": "layer"}, {"activation": "elu"}, {"hidden": (400, 300)},
+                                    {"std": "state"}, {"squash_mean": True}])
+def test_other_networks_are_left_to_torch(policy: dict[str, Any]) -> None:
+    assert not is_written_out(PPO(), model_of(BOX, **policy))
+
+
+def test_other_losses_are_left_to_torch() -> None:
+    class Own(PPO):
+        def loss(self, model: Any, minibatch: Any, update: Any) -> Any:
+            return super().loss(model, minibatch, update)
+
+    class Same(PPO):
+        pass
+
+    model = model_of(DISCRETE)
+    assert is_written_out(Same(), model)
+    assert not is_written_out(Own(), model)
+    assert not is_written_out(replace(PPO(), advantage_norm_over="minibatch"), model)
+    assert not is_written_out(replace(PPO(), minibatch_size=4096), model)
+
+
+def test_weights_after_updates_are_those_of_autograd_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = []
+    for written_out in (True, False):
+        if not written_out:
+            monkeypatch.setattr("vantage.learning.learner.is_written_out", lambda *_: False)
+        config = vantage.configure("ppo", env="CartPole-v1", num_envs=2, rollout_length=32, threads=1, num_workers=1)
+        with begun(config) as one:
+            one.advance(lambda: 0)
+            vectors.append(one.learner.flat.vector.clone())
+    torch.testing.assert_close(vectors[0], vectors[1], rtol=1e-3, atol=1e-5)
+    assert not torch.equal(vectors[0], vectors[1]), "one of them is computed by NumPy"
