@@ -16,6 +16,7 @@ from vantage._host.time_limit import TimeLimit
 from vantage.cli.stop_signals import Stop
 from vantage.tools import display as module
 from vantage.tools.display import Display
+from vantage.tools.progress_line import progress_line
 
 CONFIG = vantage.configure("a2c", env="CartPole-v1", steps=10_000)
 METRICS = {"rollout/ep_rew_mean": -20.5, "time/fps": 2000.0, "train/entropy": 1.79, "time/save_age": 61.0}
@@ -62,7 +63,7 @@ def test_no_column_moves_as_numbers_change(width: int) -> None:
     def first_row(number: float) -> str:
         file = io.StringIO()
         names = ("train/entropy", "train/grad_norm", "train/policy_loss")
-        Console(file=file, width=width).print(module.table(dict.fromkeys(names, number)))
+        Console(file=file, width=width).print(module.metrics_table(dict.fromkeys(names, number)))
         return file.getvalue().splitlines()[1]
 
     assert first_row(0.0).index("grad_norm") == first_row(-0.0001234).index("grad_norm")
@@ -96,7 +97,7 @@ def test_time_left_is_by_steps_or_by_minutes() -> None:
     config, late = CONFIG.change(max_minutes=1.0), report(2_000, **{"time/minutes_share": 0.95})
     assert module.progress(CONFIG, report(2_000)) == (0.2, "0:00:04")
     assert module.progress(config, late) == (0.95, "0:00:03")
-    assert "2,000 steps  95% of the time" in module.progress_line(config, late, {})
+    assert "2,000 steps  95% of the time" in progress_line(config, late, {})
     assert module.progress(CONFIG, vantage.Report(0, 0.0, {})) == (0.0, "–")
     numbers = (None, 0.00071234, 9_999.7, 12_345.6)
     assert [module.number(value) for value in numbers] == ["\u2013", "0.0007123", "10,000", "12,346"]

@@ -93,7 +93,7 @@ def test_a_frame_enlarges_small_screens_by_whole_numbers_and_is_even() -> None:
 @pytest.mark.parametrize(("fps", "count"), [(15.0, 60), (60.0, 30)])
 def test_a_gif_has_the_right_duration_where_hundredths_do_not_fit(fps: float, count: int, tmp_path: Path) -> None:
     frames = [np.full((4, 4, 3), 4 * i, np.uint8) for i in range(60)]
-    assert write_video(tmp_path / "x.GIF", iter(frames), lambda: fps) == (count, fps * count / 60)
+    assert write_video(tmp_path / "x.GIF", iter(frames), fps) == (count, fps * count / 60)
     shown, durations = read_gif(tmp_path / "x.GIF")
     assert len(shown) == count and min(durations) >= 20 and abs(sum(durations) - 1000 * 60 / fps) <= 40
     np.testing.assert_array_equal(shown[:2], frames[:2 * 60 // count:60 // count])
@@ -108,7 +108,7 @@ def test_an_interrupt_leaves_no_half_file_and_the_former_one_whole(
         return ("",)
 
     (tmp_path / name).write_text("the former one")
-    monkeypatch.setattr(module, "describe", interrupt)
+    monkeypatch.setattr(module, "step_words", interrupt)
     assert main(["record", str(cartpole_run), "-o", str(tmp_path / name)]) == 130
     assert [path.read_text() for path in tmp_path.iterdir()] == ["the former one"]
 

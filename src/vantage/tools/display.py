@@ -1,4 +1,7 @@
-"""Progress of a training run: a live panel on a terminal, otherwise a line every 10 s; log messages appear above it."""
+"""Progress of a training run: a live panel on a terminal, otherwise a line every 10 seconds.
+
+Log messages appear above the panel.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,11 @@ import contextlib
 import os
 import sys
 from collections.abc import Mapping
-from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from rich.cells import cell_len, set_cell_size
 from rich.columns import Columns
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.panel import Panel
@@ -20,13 +22,13 @@ from rich.table import Table
 
 from vantage._host.terminal import printable, write_line
 from vantage.config.config import Config
-from vantage.tools.progress_line import LINE_EVERY_SECONDS, clock, number, progress, progress_line
+from vantage.tools.progress_line import ProgressLines, clock, number, progress
 
 if TYPE_CHECKING:
     from vantage.types import Report
 
-_NUMBER = 12
-"""Width of a number, fixed so that columns keep their place, in characters."""
+_NUMBER_WIDTH = 12
+"""Characters of a number, fixed so that columns keep their place."""
 
 
 def say(text: str) -> None:
@@ -43,7 +45,7 @@ def say(text: str) -> None:
 
 
 def discard_output() -> None:
-    """Send standard output to the null device from now on, including what is still buffered."""
+    """Send standard output to the null device, including what is still buffered."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -53,11 +55,9 @@ class Display:
     def __init__(self, config: Config, *, console: Console | None = None) -> None:
         self.config = config
         self.stop_message = ""
-        """What the panel says once a signal has arrived."""
+        """Line of the panel after a stop signal."""
         self.report: Report | None = None
-        self.evaluation: dict[str, float] = {}
-        """Metrics of the newest evaluation."""
-        self.shown_at, self.shown_step = -LINE_EVERY_SECONDS, -1
+        self.lines = ProgressLines(config)
         self.console = console or Console(force_terminal=sys.stdout.isatty())
         self.live: Live | None = None
         if self.console.is_terminal:
@@ -82,55 +82,65 @@ class Display:
             self.console.print(f"[dim]-[/] {escape(printable(text))}", highlight=False)
 
     def show(self, report: Report) -> None:
-        """Show the newest report; as a line only if 10 s have passed or if it is the last."""
+        """Show the newest report."""
         self.report = report
-        self.evaluation |= {name: value for name, value in report.metrics.items()
-                            if name.startswith("eval/")}
         if self.live is not None:
+            self.lines.add(report)
             with contextlib.suppress(OSError):
                 self.live.refresh()
-        elif report.step != self.shown_step and (
-                report.status != "running" or monotonic() - self.shown_at >= LINE_EVERY_SECONDS):
-            self.shown_at, self.shown_step = monotonic(), report.step
-            say(progress_line(self.config, report, self.evaluation))
+            return
+        line = self.lines.line_if_due(report)
+        if line is not None:
+            say(line)
 
     def _panel(self) -> Panel:
         self._count_wrapped_rows()
-        report, title = self.report, escape(printable(
-            f"vantage {self.config.algo} · {self.config.env.id} · seed {self.config.run.seed}"))
+        run = self.config.run
+        title = f"vantage {self.config.algo} · {self.config.env.id} · seed {run.seed}"
+        title = escape(printable(title))
+        report = self.report
         if report is None:
             return Panel(self.stop_message or "starting", title=title)
         done, left = progress(self.config, report)
         bar = Table.grid(expand=True, padding=(0, 1))
         bar.add_column(ratio=1)
         bar.add_row(ProgressBar(completed=done * 100), f"{done:.1%}")
-        steps = f"{report.step:,} / {self.config.run.steps:,} steps"
-        words = [f"[bold yellow]{self.stop_message}"] if report.status == "running" and self.stop_message else []
-        return Panel(Group(bar, f"{steps}  {clock(report.seconds)}, about {left} left",
-                           table({**self.evaluation, **report.metrics}), *words),
-                     title=title, subtitle=escape(printable(report.run)))
+        steps = f"{report.step:,} / {run.steps:,} steps"
+        parts: list[RenderableType] = [
+            bar,
+            f"{steps}  {clock(report.seconds)}, about {left} left",
+            metrics_table({**self.lines.evaluation, **report.metrics}),
+        ]
+        if self.stop_message and report.status == "running":
+            parts.append(f"[bold yellow]{self.stop_message}")
+        return Panel(Group(*parts), title=title, subtitle=escape(printable(report.run)))
 
     def _count_wrapped_rows(self) -> None:
-        """Let Live erase all rows of a panel whose lines a terminal has wrapped, as it became narrower.
+        """Let Live erase all rows of the former panel after the terminal became narrower.
 
-        It would erase as many rows as the panel had lines (rich 15.0, 2026-11).
+        The terminal has wrapped its lines; Live would erase one row a line (rich 15.0, 2026-11).
         """
-        width, former = self.console.width, self.live and self.live._live_render
-        if former and former._shape is not None and former._shape[0] > width:
-            former._shape = width, former._shape[1] * -(-former._shape[0] // width)
+        if self.live is None:
+            return
+        former = self.live._live_render
+        width = self.console.width
+        if former._shape is not None and former._shape[0] > width:
+            rows_per_line = -(-former._shape[0] // width)
+            former._shape = width, former._shape[1] * rows_per_line
 
 
-def table(metrics: Mapping[str, float]) -> Table:
-    """The metrics by the part of their names before the slash, as many side by side as there is room for."""
+def metrics_table(metrics: Mapping[str, float]) -> Table:
+    """The metrics in as many columns as fit, grouped by their names' part before the slash."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for name in sorted(metrics):
         group, _, rest = name.partition("/")
-        groups.setdefault(printable(group),
-                          []).append((printable(rest or name), number(metrics[name])))
-    whole = Table.grid()
+        cells = groups.setdefault(printable(group), [])
+        cells.append((printable(rest or name), number(metrics[name])))
+    table = Table.grid()
     for group, cells in groups.items():
-        widest = max(cell_len(name) for name, _ in cells)
-        whole.add_row(f"[bold]{escape(group)}")
-        words = (f"{set_cell_size(name, widest)}  {value:<{_NUMBER}}" for name, value in cells)
-        whole.add_row(Columns(map(escape, words), (0, 2)))
-    return whole
+        table.add_row(f"[bold]{escape(group)}")
+        name_width = max(cell_len(name) for name, _ in cells)
+        words = [escape(f"{set_cell_size(name, name_width)}  {value:<{_NUMBER_WIDTH}}")
+                 for name, value in cells]
+        table.add_row(Columns(words, (0, 2)))
+    return table

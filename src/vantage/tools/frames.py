@@ -20,43 +20,49 @@ log = logging.getLogger(__name__)
 Picture = NDArray[np.uint8]
 
 _LONG_SIDE = 600
-"""Small screens are enlarged by the whole number that brings their longer side closest to this many
-pixels."""
-_STRIP, _MIN_WIDTH, _FONT_SIZE, _MARGIN = 34, 400, 20, 12
-_BACKGROUND, _TEXT = (24, 24, 27), (235, 235, 235)
+"""Pixels of the longer side, approximately; small screens are enlarged by a whole number."""
+_STRIP_HEIGHT = 34
+_MIN_WIDTH = 400
+_FONT_SIZE = 20
+_MIN_FONT_SIZE = 8
+_MARGIN = 12
+_BACKGROUND = (24, 24, 27)
+_TEXT = (235, 235, 235)
 _font = lru_cache(ImageFont.load_default)
 
 
 def draw_frame(screen: Picture, *words: str) -> Picture:
-    """RGB [H, W, 3] of `screen` above `words` in columns of equal width.
-
-    H and W are even, as video needs.
-    """
-    height, width = screen.shape[:2]
-    zoom = max(1, round(_LONG_SIDE / max(height, width)))
-    height, width = height * zoom + _STRIP, max(_MIN_WIDTH, width * zoom)
-    frame = Image.new("RGB", (width + width % 2, height + height % 2), _BACKGROUND)
+    """`screen` above `words` in columns of equal width: RGB [H, W, 3], H and W even for video."""
+    zoom = max(1, round(_LONG_SIDE / max(screen.shape[:2])))
     picture = Image.fromarray(screen.repeat(zoom, 0).repeat(zoom, 1))
+    height = picture.height + _STRIP_HEIGHT
+    width = max(_MIN_WIDTH, picture.width)
+    frame = Image.new("RGB", (width + width % 2, height + height % 2), _BACKGROUND)
     frame.paste(picture, ((width - picture.width) // 2, 0))
-    draw, column = ImageDraw.Draw(frame), (width - 2 * _MARGIN) / len(words)
-    widest = max(draw.textlength(word, _font(_FONT_SIZE)) for word in words)
-    font = _font(max(8, min(_FONT_SIZE, int(_FONT_SIZE * (column - 8) / widest))))
+
+    draw = ImageDraw.Draw(frame)
+    column = (width - 2 * _MARGIN) / len(words)
+    longest = max(draw.textlength(word, _font(_FONT_SIZE)) for word in words)
+    fitting_size = int(_FONT_SIZE * (column - 8) / longest)
+    font = _font(max(_MIN_FONT_SIZE, min(_FONT_SIZE, fitting_size)))
+    middle = height - _STRIP_HEIGHT // 2
     for i, word in enumerate(words):
-        draw.text((_MARGIN + i * column, height - _STRIP // 2), word, _TEXT, font, anchor="lm")
+        draw.text((_MARGIN + i * column, middle), word, _TEXT, font, anchor="lm")
     return np.asarray(frame)
 
 
-class Screens:
-    """The screens of a video: all of the size of the first, as its format requires."""
+class SameSize:
+    """Resizes screens to the size of the first one: a video has one size."""
 
     def __init__(self) -> None:
         self._size: tuple[int, int] | None = None
         self._warned = False
 
-    def fit(self, screen: Picture) -> Picture:
-        """`screen`, resized if its size is not that of the first; the first time, a warning says so."""
+    def resize(self, screen: Picture) -> Picture:
+        """`screen` in the size of the first one; a warning the first time that this changes it."""
         size = (screen.shape[1], screen.shape[0])
-        self._size = self._size or size
+        if self._size is None:
+            self._size = size
         if size == self._size:
             return screen
         if not self._warned:
@@ -66,11 +72,12 @@ class Screens:
         return np.asarray(Image.fromarray(screen).resize(self._size))
 
 
-def describe(moment: GameStep) -> tuple[str, str, str]:
-    """The words for a step of a policy's game."""
-    return f"score {number(moment.score)}", f"value {moment.value:.2f}", f"step {moment.length:,}"
+def step_words(step: GameStep) -> tuple[str, str, str]:
+    """Score, value and number of a step of a policy's game."""
+    return f"score {score_text(step.score)}", f"value {step.value:.2f}", f"step {step.length:,}"
 
 
-def number(score: float) -> str:
+def score_text(score: float) -> str:
     """A score, without decimals if it is whole."""
-    return f"{score:,.0f}" if math.isfinite(score) and score == int(score) else f"{score:,.1f}"
+    is_whole = math.isfinite(score) and score == int(score)
+    return f"{score:,.0f}" if is_whole else f"{score:,.1f}"

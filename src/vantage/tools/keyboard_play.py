@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,8 @@ from vantage.envs.make import make_single
 from vantage.envs.options import subset_names
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
-from vantage.tools.frames import draw_frame, number
+from vantage.specs import ActionSpec
+from vantage.tools.frames import draw_frame, score_text
 from vantage.tools.window import Window, key_name
 
 STREAM = 3
@@ -28,84 +29,126 @@ _BY_NUMBER = {2: "left right", 3: "left - right"}
 _BY_NAME = {"LunarLander": "- left up right", "CarRacing": "- right left up down",
             "FrozenLake": "left down right up", "CliffWalking": "up right down left",
             "Taxi": "down up right left p d"}
+_DIGITS = "0 1 2 3 4 5 6 7 8 9"
 _ATARI_KEYS = {"UP": "up", "DOWN": "down", "LEFT": "left", "RIGHT": "right", "FIRE": "space"}
 # As SDL 1 numbered them: MountainCar's keys_to_action (gymnasium 1.4.0) still does.
 _SDL1_ARROWS = {273: "up", 274: "down", 275: "right", 276: "left"}
 
 
 def play(config: Config, *, say: Callable[[str], None]) -> None:
-    """Show the environment and let the person act in it, game after game, until Esc or the window is closed.
+    """Let the user act in the environment, game after game, until Esc or the window is closed.
 
-    `say` prints the keys at the start and each game's score. ConfigError without a display, or for actions that keys
-    cannot express.
+    `say` prints the keys at the start and each game's score. ConfigError without a display, or for
+    actions that keys cannot express.
     """
     in_env_units = replace(config.env, scale_actions=False)  # as keys are given
     with closing(make_single(in_env_units, seed=config.run.seed, stream=STREAM)) as envs:
         # The environment is built by its first reset and has no keys before.
         mask = envs.reset().action_mask
-        keys, spec = choose_keys(envs, config), envs.spec.action
+        keys = choose_keys(envs, config)
         with closing(Window(f"vantage play {config.env.id}", "vantage play needs one")) as window:
-            say(", ".join(f"{key}: {action}" for held, action in keys.items() if len(held) == 1
-                          for key in held) + "; Esc ends")
-            action, score, length = None, 0.0, 0
-            while True:
-                window.show(draw_frame(envs.render(), f"score {number(score)}", f"step {length:,}",
-                                       "Esc ends"))
-                if not window.wait(envs.fps):
-                    return
-                action = action_of(keys, window.keys, action)
-                if action is None or (mask is not None and spec.kind == "discrete"
-                                      and not mask[0, action]):
-                    continue
-                dtype = np.float32 if spec.kind == "box" else np.int64
-                step = envs.step(np.asarray(action, dtype).reshape(1, *spec.shape))
-                mask, is_first = step.action_mask, step.is_first[0]
-                score, length = (0.0, 0) if is_first else (score + float(step.rewards[0]), length + 1)
-                for game in step.episodes:
-                    say(f"score {number(game.score)} in {game.length:,} steps")
+            single = [f"{key}: {action}" for held, action in keys.items() if len(held) == 1
+                      for key in held]
+            say(f"{', '.join(single)}; Esc ends")
+            _play_games(envs, keys, mask, window, say)
+
+
+def _play_games(envs: Environments, keys: Keys, mask: Any, window: Window,
+                say: Callable[[str], None]) -> None:
+    """Step the environment with the user's actions until the window is closed."""
+    spec = envs.spec.action
+    dtype = np.float32 if spec.kind == "box" else np.int64
+    action = None
+    score = 0.0
+    length = 0
+    while True:
+        words = (f"score {score_text(score)}", f"step {length:,}", "Esc ends")
+        window.show(draw_frame(envs.render(), *words))
+        if not window.wait(envs.fps):
+            return
+        action = action_of(keys, window.keys, action)
+        if action is None:
+            continue
+        if mask is not None and spec.kind == "discrete" and not mask[0, action]:
+            continue
+        step = envs.step(np.asarray(action, dtype).reshape(1, *spec.shape))
+        mask = step.action_mask
+        if step.is_first[0]:
+            score = 0.0
+            length = 0
+        else:
+            score += float(step.rewards[0])
+            length += 1
+        for game in step.episodes:
+            say(f"score {score_text(game.score)} in {game.length:,} steps")
 
 
 def action_of(keys: Keys, pressed: Set[str], before: Any) -> Any:
-    """The action of most keys that are pressed; without one, the previous action of two, else None: wait for a key."""
+    """The action of the largest chord of `keys` that is pressed.
+
+    Without one, the action `before` where there are only two, else None: wait for a key.
+    """
     held = max((chord for chord in keys if chord <= pressed), key=len, default=None)
-    return keys[held] if held is not None else before if len(keys) == 2 else None
+    if held is not None:
+        return keys[held]
+    return before if len(keys) == 2 else None
 
 
 def choose_keys(envs: Environments, config: Config) -> Keys:
-    """Atari's by the actions' meanings, else the environment's own, else arrows or digits; ConfigError if none fits."""
+    """Keys by the meanings of Atari's actions, else the environment's own, else arrows or digits.
+
+    ConfigError if none of these fits.
+    """
     if envs.action_names:
-        return {frozenset(key for part, key in _ATARI_KEYS.items() if part in name): action
-                for action, name in enumerate(envs.action_names)}
-    spec, own, name = envs.spec.action, envs.keys_to_action(), config.env.id
+        return {_atari_chord(name): action for action, name in enumerate(envs.action_names)}
+    spec = envs.spec.action
     subset = [int(action) for action in subset_names(config.env)]
-    size = max(subset, default=spec.sizes[0] - 1) + 1
-    actions: Keys
+    own = envs.keys_to_action()
     if own is not None:
-        actions = {frozenset(map(_own_key,
-                                 keys if isinstance(keys, tuple | str) else (keys,))): action
-                   for keys, action in own.items()}
-    elif spec.kind == "discrete" and size <= 10:
-        layout = next((keys for part, keys in _BY_NAME.items() if part in name),
-                      _BY_NUMBER.get(size, "0123456789"))
-        keys = layout.split() if " " in layout else list(layout[:size])
-        actions = {frozenset({key} - {"-"}): action for action, key in enumerate(keys)}
-    elif spec.kind == "box" and spec.sizes == (1,) and np.isfinite([*spec.low, *spec.high]).all():
-        middle = (spec.low[0] + spec.high[0]) / 2
-        actions = {frozenset({"left"}): spec.low, frozenset({"right"}): spec.high,
-                   frozenset(): (middle,)}
+        keys = _own_keys(own)
     else:
-        raise ConfigError(f"keys cannot express the {spec.kind} actions {list(spec.sizes)} of "
-                          f"{name}: play is for up to ten Discrete actions, one bounded number, "
-                          "and environments with a get_keys_to_action() "
-                          "that returns {(key, ...): action}")
-    if subset:
-        actions = {chord: subset.index(action) for chord, action in actions.items()
-                   if action in subset}
+        num_actions = max(subset, default=spec.sizes[0] - 1) + 1
+        keys = _default_keys(spec, num_actions, config.env.id)
+    if not subset:
+        return keys
+    return {chord: subset.index(action) for chord, action in keys.items() if action in subset}
+
+
+def _atari_chord(name: str) -> frozenset[str]:
+    """The keys of an action such as UPRIGHTFIRE."""
+    return frozenset(key for part, key in _ATARI_KEYS.items() if part in name)
+
+
+def _own_keys(own: Mapping[Any, Any]) -> Keys:
+    """The keys of an environment's get_keys_to_action(): by tuples, text or one key."""
+    actions: Keys = {}
+    for chord, action in own.items():
+        keys = chord if isinstance(chord, tuple | str) else (chord,)
+        actions[frozenset(map(_own_key, keys))] = action
     return actions
 
 
 def _own_key(key: Any) -> str:
-    """The name of an environment's key: a letter, a name such as left, or a code, as in gymnasium.utils.play."""
+    """The name of an environment's key: a letter, a name such as left, or a code of SDL."""
     if isinstance(key, str):
         return key_name(ord(key)) if len(key) == 1 else key
     return _SDL1_ARROWS.get(key) or key_name(key)
+
+
+def _default_keys(spec: ActionSpec, num_actions: int, env: str) -> Keys:
+    """Arrows or digits for a few discrete actions, left and right for one bounded number."""
+    if spec.kind == "discrete" and num_actions <= 10:
+        layout = _BY_NUMBER.get(num_actions, _DIGITS)
+        for name, keys in _BY_NAME.items():
+            if name in env:
+                layout = keys
+        return {frozenset({key} - {"-"}): action
+                for action, key in enumerate(layout.split()[:num_actions])}
+    is_bounded = np.isfinite([*spec.low, *spec.high]).all()
+    if spec.kind == "box" and spec.sizes == (1,) and is_bounded:
+        middle = (spec.low[0] + spec.high[0]) / 2
+        return {frozenset({"left"}): spec.low, frozenset({"right"}): spec.high,
+                frozenset(): (middle,)}
+    raise ConfigError(f"keys cannot express the {spec.kind} actions {list(spec.sizes)} of {env}: "
+                      "play is for up to ten Discrete actions, one bounded number, and environments "
+                      "with a get_keys_to_action() that returns {(key, ...): action}")

@@ -1,9 +1,10 @@
-"""Progress of a training run as one line of text. The panel of a terminal is in `display`."""
+"""Progress of a training run as a line of text. The panel of a terminal is in `display`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from vantage.config.config import Config
@@ -16,30 +17,69 @@ _SHOWN = {"steps/s": "time/fps", "return": "rollout/ep_rew_mean", "entropy": "tr
           "value loss": "train/value_loss"}
 
 
+class ProgressLines:
+    """The progress of one run: a line every 10 seconds, and one at its end."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.evaluation: dict[str, float] = {}
+        """Metrics of the newest evaluation."""
+        self._due_at = 0.0
+        self._last_step = -1
+
+    def add(self, report: Report) -> None:
+        """Remember the evaluation of `report`, if it has one."""
+        for name, value in report.metrics.items():
+            if name.startswith("eval/"):
+                self.evaluation[name] = value
+
+    def line(self, report: Report) -> str:
+        """`report` as a line, with the newest evaluation."""
+        self.add(report)
+        return progress_line(self.config, report, self.evaluation)
+
+    def line_if_due(self, report: Report) -> str | None:
+        """`line`, or None where the last one is less than 10 seconds old and the run continues."""
+        line = self.line(report)
+        is_due = report.status != "running" or monotonic() >= self._due_at
+        if not is_due or report.step == self._last_step:
+            return None
+        self._due_at = monotonic() + LINE_EVERY_SECONDS
+        self._last_step = report.step
+        return line
+
+
 def progress_line(config: Config, report: Report, evaluation: Mapping[str, float]) -> str:
-    """Steps, share, time, the most important metrics, and the score of the newest `evaluation` if there is one."""
+    """Steps, share, time, the main metrics, and the score of the newest `evaluation`, if any."""
     done, left = progress(config, report)
-    of_time = " of the time" * (done > report.step / config.run.steps)
-    values = "  ".join(f"{name} {number(report.metrics.get(key))}" for name, key in _SHOWN.items())
-    evaluated = f"  evaluation {number(evaluation['eval/mean_reward'])}" if evaluation else ""
-    return f"{report.step:>12,} steps {done:4.0%}{of_time}  {clock(report.seconds)} (left {left})  {values}{evaluated}"
+    share = f"{done:4.0%}"
+    if done > report.step / config.run.steps:
+        share += " of the time"
+    values = [f"{name} {number(report.metrics.get(key))}" for name, key in _SHOWN.items()]
+    if evaluation:
+        values.append(f"evaluation {number(evaluation['eval/mean_reward'])}")
+    time = f"{clock(report.seconds)} (left {left})"
+    return "  ".join([f"{report.step:>12,} steps {share}", time, *values])
 
 
 def progress(config: Config, report: Report) -> tuple[float, str]:
-    """The completed share of the run, by steps or minutes, whichever is larger, and about how much time is left."""
-    share, fps = report.metrics.get("time/minutes_share", 0.0), report.metrics.get("time/fps")
-    done = min(1.0, max(report.step / config.run.steps, share))
+    """The completed share of the run, the larger of steps and minutes, and the time left."""
+    minutes_share = report.metrics.get("time/minutes_share", 0.0)
+    done = min(1.0, max(report.step / config.run.steps, minutes_share))
+    fps = report.metrics.get("time/fps")
     if not fps:  # no update yet
         return done, "–"
     left = (config.run.steps - report.step) / fps
     if config.run.max_minutes:
-        left = min(left, config.run.max_minutes * 60 * (1 - share))
+        left = min(left, config.run.max_minutes * 60 * (1 - minutes_share))
     return done, clock(max(0.0, left))
 
 
 def clock(seconds: float) -> str:
     """Hours, minutes and seconds, such as 1:02:03."""
-    return str(timedelta(seconds=int(seconds))) if seconds < 1e9 else "over 30 years"
+    if seconds >= 1e9:
+        return "over 30 years"
+    return str(timedelta(seconds=int(seconds)))
 
 
 def number(value: float | None) -> str:

@@ -6,12 +6,11 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from time import monotonic
 from typing import Any
 
 from vantage._host.terminal import MessageHandler, messages_to, printable
 from vantage.config.config import Config
-from vantage.tools.progress_line import LINE_EVERY_SECONDS, progress_line
+from vantage.tools.progress_line import ProgressLines
 from vantage.types import Report
 
 log = logging.getLogger(__name__)
@@ -19,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def shown_progress(config: Config, shown: bool) -> Iterator[Callable[[Report], object]]:
-    """A function that shows the reports of a training of `config`; without `shown` it does nothing."""
+    """A function that shows the reports of a training; without `shown` it does nothing."""
     if not shown:
         yield lambda report: None
     elif in_notebook():
@@ -34,35 +33,21 @@ def shown_progress(config: Config, shown: bool) -> Iterator[Callable[[Report], o
 
 
 def in_notebook() -> bool:
-    """This process is the kernel of a notebook."""
+    """Whether this process is the kernel of a notebook."""
     ipython: Any = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
-class _Lines:
-    """The lines of a training's reports."""
-
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._evaluation: dict[str, float] = {}
-
-    def _line(self, report: Report) -> str:
-        """One line, with the newest evaluation."""
-        scores = {name: score for name, score in report.metrics.items() if name.startswith("eval/")}
-        self._evaluation |= scores
-        return printable(progress_line(self._config, report, self._evaluation)).strip()
-
-
-class NotebookLine(_Lines):
+class NotebookLine:
     """A line below the cell that each report replaces; plain text, which needs no widgets."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config)
+        self._lines = ProgressLines(config)
         self._handle: Any = None
 
     def show(self, report: Report) -> None:
         """Replace the line."""
-        line = {"text/plain": self._line(report)}
+        line = {"text/plain": printable(self._lines.line(report)).strip()}
         if self._handle is None:
             display: Any = sys.modules["IPython"].display.display
             self._handle = display(line, raw=True, display_id=True)
@@ -70,16 +55,14 @@ class NotebookLine(_Lines):
             self._handle.update(line, raw=True)
 
 
-class LogLines(_Lines):
-    """A log message every 10 s, and one at the end."""
+class LogLines:
+    """A log message every 10 seconds, and one at the end."""
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self._shown_at = -LINE_EVERY_SECONDS
+        self._lines = ProgressLines(config)
 
     def show(self, report: Report) -> None:
-        """Log a line, if it is time for one."""
-        line = self._line(report)
-        if report.status != "running" or monotonic() - self._shown_at >= LINE_EVERY_SECONDS:
-            self._shown_at = monotonic()
-            log.info(line)
+        """Log a line, if one is due."""
+        line = self._lines.line_if_due(report)
+        if line is not None:
+            log.info(printable(line).strip())

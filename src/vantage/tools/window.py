@@ -1,7 +1,4 @@
-"""A window that shows frames in real time, and the keys pressed in it.
-
-The frames are drawn elsewhere.
-"""
+"""A window that shows frames in real time, and the keys pressed in it; `frames` draws them."""
 
 from __future__ import annotations
 
@@ -22,16 +19,16 @@ _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 
 
 class Window:
-    """Shows frames until the person closes it or presses Esc."""
+    """Shows frames until the user closes it or presses Esc."""
 
     def __init__(self, title: str, remedy: str) -> None:
         """ConfigError without a display; its message ends with `remedy`."""
-        self._title, self._clock = title, pygame.time.Clock()
+        self._title = title
+        self._clock = pygame.time.Clock()
         self._held: set[str] = set()
         self.keys: set[str] = set()
         """Names of the keys held down at the end of the last `wait`, or pressed during it."""
-        # SDL would try one driver after another, print an error for each, and at last draw where
-        # nobody sees it.
+        # SDL would try its drivers in turn, print an error for each, and then draw off screen.
         if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAYS)):
             raise ConfigError(f"there is no display for a window; {remedy}")
         try:
@@ -53,14 +50,21 @@ class Window:
         pygame.display.flip()
 
     def wait(self, fps: float) -> bool:
-        """Wait until the frame has been shown for 1/fps seconds; False once the person closes the window."""
+        """Show the frame for 1/fps seconds; False once the user closes the window."""
         self._clock.tick(fps)
-        events = pygame.event.get()
-        pressed, released = ({key_name(event.key) for event in events if event.type == kind}
-                             for kind in (pygame.KEYDOWN, pygame.KEYUP))
+        pressed: set[str] = set()
+        released: set[str] = set()
+        is_open = True
+        for event in pygame.event.get():
+            if event.type == pygame.KEYDOWN:
+                pressed.add(key_name(event.key))
+            elif event.type == pygame.KEYUP:
+                released.add(key_name(event.key))
+            elif event.type == pygame.QUIT:
+                is_open = False
         self.keys = self._held | pressed
         self._held = self.keys - released
-        return "escape" not in pressed and all(event.type != pygame.QUIT for event in events)
+        return is_open and "escape" not in pressed
 
     def close(self) -> None:
         pygame.quit()
