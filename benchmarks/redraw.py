@@ -13,7 +13,8 @@ from typing import get_args
 import numpy as np
 
 from vantage.runs.files import whole_file
-from vantage.tools.plot import Axis, Group, draw, save
+from vantage.tools.curves import Axis, Group
+from vantage.tools.plot import draw, save
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 

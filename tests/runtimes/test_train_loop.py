@@ -25,7 +25,7 @@ from vantage.runtimes.recorder import Recorder
 from vantage.runtimes.startup import new_model
 from vantage.runtimes.train_loop import updates
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
-from vantage.tools.plot import make_curve
+from vantage.tools.curves import make_curve
 
 
 def config(**options: Any) -> vantage.Config:

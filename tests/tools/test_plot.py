@@ -18,7 +18,8 @@ from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
-from vantage.tools.plot import Curve, bootstrap_interval, digest, draw, group_curves, middle, plot, table
+from vantage.tools.curves import Curve, bootstrap_interval, group_curves, middle
+from vantage.tools.plot import digest, draw, plot, summary_rows
 
 
 def curve(xs: Sequence[float], ys: Sequence[float], **keys: Any) -> Curve:
@@ -92,7 +93,7 @@ def test_the_table_has_the_end_and_the_peak_of_each_group(tmp_path: Path) -> Non
     runs = [make_run(tmp_path, values, seed=seed) for seed, values in enumerate([(1, 5, 2), (1, 7, 4)])]
     runs += [make_run(tmp_path, [1.0], every=every, seed=every, gamma=0.5) for every in (100, 500)]
     groups = plot(runs, tmp_path / "new folder/curve.SVG", aggregate="iqm")
-    assert table(groups, "steps") == [("a2c gamma=0.99 (2 seeds)", "3 (2 to 4)", "5.994 at 200.2"),
+    assert summary_rows(groups, "steps") == [("a2c gamma=0.99 (2 seeds)", "3 (2 to 4)", "5.994 at 200.2"),
                                       ("a2c gamma=0.5 (2 seeds)", "no common range", "")]
     assert (tmp_path / "new folder/curve.SVG").read_bytes().startswith(b"<?xml")
 

@@ -18,9 +18,9 @@ from vantage.cli import main
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes import machine
-from vantage.tools import seeds
-from vantage.tools.scores import table
-from vantage.tools.seeds import share_cores
+from vantage.tools import child_runs
+from vantage.tools.child_runs import share_cores
+from vantage.tools.scores import markdown_table
 
 COMMAND = ["train", "a2c", "--env", "CartPole-v1", "--steps", "20k", "--seed", "3", "--seeds", "2", "--jobs", "2",
            "--threads", "1", "--no-tensorboard", "--eval-every", "0", "--hidden", "8", "--log-every-seconds", "0.01"]
@@ -67,7 +67,7 @@ def test_the_iqm_of_scores_is_the_mean_without_the_outer_quarters() -> None:
 
     # Of five seeds, floor(5/4) = 1 is left out on each side, as by scipy's trim_mean, which rliable uses.
     rows = [row(seed, score) for seed, score in enumerate([10, 500, 30, 20, -90])]
-    text = table("a2c", "CartPole-v1", 100, rows, "command")
+    text = markdown_table("a2c", "CartPole-v1", 100, rows, "command")
     assert "| CartPole-v1 | a2c | 100 | 5 | 20.0 (" in text
     assert "| 20.0 (-90.0 to 500.0) |  | 1.0 to 1.0 | `command` |" in text
 
@@ -79,6 +79,6 @@ def test_the_iqm_of_scores_is_the_mean_without_the_outer_quarters() -> None:
 def test_runs_at_a_time_share_the_cores(keys: dict[str, Any], shared: dict[str, int],
                                         monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "available_cores", lambda: 8)
-    monkeypatch.setattr(seeds, "available_cores", lambda: 8)
+    monkeypatch.setattr(child_runs, "available_cores", lambda: 8)
     config = share_cores(vantage.configure(**{"algorithm": "a2c"} | keys), 2)
     assert {name: getattr(config.runtime, name) for name in shared} == shared

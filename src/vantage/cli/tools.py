@@ -95,11 +95,11 @@ def plot(runs: Positional[Annotated[list[str], Doc("runs or folders of runs; see
          csv: Annotated[Path | None, Doc("also write the plotted numbers to this file")] = None,
          trust: Trust = False) -> None:
     """Draw the curves of runs."""
-    from vantage.tools.plot import plot, table
+    from vantage.tools.plot import plot, summary_rows
 
     groups = plot(runs, output, x=x, metric=metric, aggregate=aggregate, csv=csv, trust=trust)
     rows = [tuple(printable(word).replace("\n", "\\n") for word in row)
-            for row in ((metric, "at the end", "highest"), *table(groups, x))]
+            for row in ((metric, "at the end", "highest"), *summary_rows(groups, x))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         write_line("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())

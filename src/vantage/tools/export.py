@@ -1,4 +1,4 @@
-"""`vantage export`: a policy as an ONNX or a safetensors file, read back and compared before it takes its name."""
+"""`vantage export`: a policy as an ONNX or a safetensors file, checked before it is kept."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from vantage.runs.policy_file import write_weights
 from vantage.tools.onnx_policy import PolicyStep, load_onnx, write_onnx
 
 Format = Literal["onnx", "safetensors"]
+Tensors = Mapping[str, Tensor]
 
 TOLERANCE = 1e-4
 """Largest difference from torch, relative for numbers above 1.
@@ -51,23 +52,18 @@ class Export:
 def export(run: str | Path, *, format: Format, output: str | Path | None = None,
            checkpoint: str = "auto", trust: bool = False, network: Any = None, memory: Any = None,
            algorithm: Any = None) -> Export:
-    """Write the policy of `run` to `output`, by default policy.onnx or policy.safetensors in the run's directory.
+    """Write the policy of `run` to `output`, by default policy.onnx or .safetensors in the run.
 
         file = vantage.export("runs/CartPole-v1/a2c-1", format="safetensors").path
         agent = vantage.load(file)
 
-    safetensors is for `vantage.load`, onnx for programs without torch. An existing file is replaced only after the new
-    one has been read back and computes the same; otherwise nothing changes and VantageError is raised. `checkpoint`,
-    `trust`, `network`, `memory` and `algorithm` are those of `vantage.load`.
+    safetensors is for `vantage.load`, onnx for programs without torch. The new file is read back
+    and compared with the policy before it replaces an existing one; VantageError if they differ.
+    `checkpoint`, `trust`, `network`, `memory` and `algorithm` are those of `vantage.load`.
     """
     if format not in get_args(Format):
         raise ConfigError(f"format={format!r} is not onnx or safetensors")
-    if output is None and str(run).startswith(PREFIX):
-        raise ConfigError(f"{run} has no directory on this machine; name the output with -o")
-    if output is not None:
-        output = Path(output)
-    else:
-        output = (Path(run) if Path(run).is_dir() else Path(run).parent) / f"policy.{format}"
+    output = _output_path(run, output, format)
     if format == "onnx":
         try:
             require("export", "onnx", "onnxruntime", "onnxscript")
@@ -88,31 +84,47 @@ def export(run: str | Path, *, format: Format, output: str | Path | None = None,
     return Export(output, policy.inputs, policy.outputs, difference)
 
 
-def compare(candidate: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
-            policy: PolicyStep) -> float:
-    """The largest difference between outputs of `candidate` and of the policy, each fed its own state for a few steps.
+def _output_path(run: str | Path, output: str | Path | None, format: Format) -> Path:
+    if output is not None:
+        return Path(output)
+    if str(run).startswith(PREFIX):
+        raise ConfigError(f"{run} has no directory on this machine; name the output with -o")
+    run = Path(run)
+    folder = run if run.is_dir() else run.parent
+    return folder / f"policy.{format}"
 
-    Observations and starts of episodes are random. VantageError for a difference above `TOLERANCE`, and for another
-    shape or type.
+
+def compare(exported: Callable[[Tensors], Tensors], policy: PolicyStep) -> float:
+    """The largest difference between the outputs of both, each fed its own state for a few steps.
+
+    Observations and starts of episodes are random. VantageError for a difference above `TOLERANCE`,
+    and for another shape or type.
     """
-    generator, largest = torch.Generator().manual_seed(0), 0.0
+    generator = torch.Generator().manual_seed(0)
+    largest = 0.0
     for batch in (1, 3):
-        state = state_there = policy.initial_state(batch)
+        state = policy.initial_state(batch)
+        exported_state = state
         for _ in range(8):
             inputs = policy.example(batch, generator)
-            expected, actual = policy.call({**inputs, **state}), candidate({**inputs, **state_there})
+            expected = policy.call({**inputs, **state})
+            actual = exported({**inputs, **exported_state})
             if "logits" in policy.outputs:
                 # Rounding may decide between two equally probable actions: expect the mode of the
                 # file's own logits.
                 expected["action"] = policy.model.distribution.mode(actual["logits"])
             for name, value in expected.items():
-                try:
-                    torch.testing.assert_close(actual[name], value, atol=TOLERANCE, rtol=TOLERANCE)
-                except AssertionError as error:
-                    raise VantageError(f"the exported file is wrong and was removed: its {name} "
-                                       f"differs from the policy's: {' '.join(str(error).split())} "
-                                       "Please report it") from None
-                largest = max(largest, float((actual[name].double() - value.double()).abs().max()))
-            state, state_there = ({f"state.{name}": answer[f"next_state.{name}"]
-                                   for name in policy.state} for answer in (expected, actual))
+                largest = max(largest, _difference(name, actual[name], value))
+            state = policy.next_state(expected)
+            exported_state = policy.next_state(actual)
     return largest
+
+
+def _difference(name: str, actual: Tensor, expected: Tensor) -> float:
+    try:
+        torch.testing.assert_close(actual, expected, atol=TOLERANCE, rtol=TOLERANCE)
+    except AssertionError as error:
+        why = " ".join(str(error).split())
+        raise VantageError(f"the exported file is wrong and was removed: its {name} differs from "
+                           f"the policy's: {why} Please report it") from None
+    return float((actual.double() - expected.double()).abs().max())

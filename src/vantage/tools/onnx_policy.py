@@ -1,7 +1,4 @@
-"""One step of a policy as a function of named tensors, and as an ONNX model.
-
-`export` checks that both agree.
-"""
+"""One step of a policy as a function of named tensors, and as an ONNX model."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,64 +31,86 @@ class PolicyStep(nn.Module):
         self.model = model
         self.obs = tuple(f"obs.{key}" for key in model.keys) or ("obs",)
         self.state = _state_names(model)
-        self.inputs = (*self.obs, *("is_first",) * bool(self.state),
-                       *("action_mask",) * model.spec.masked,
-                       *(f"state.{name}" for name in self.state))
-        parameters = ("mean", "log_std") if model.spec.action.kind == "box" else ("logits",)
-        self.from_policy = ToEnv(model.spec.action) if model.spec.action.kind == "box" else None
-        self.outputs = (*parameters, "value", "action",
-                        *(f"next_state.{name}" for name in self.state))
+        inputs = [*self.obs]
+        if self.state:
+            inputs.append("is_first")
+        if model.spec.masked:
+            inputs.append("action_mask")
+        self.inputs = (*inputs, *(f"state.{name}" for name in self.state))
+        is_gaussian = model.spec.action.kind == "box"
+        self.to_env = GaussianToEnv(model.spec.action) if is_gaussian else None
+        parameters = ("mean", "log_std") if is_gaussian else ("logits",)
+        next_state = (f"next_state.{name}" for name in self.state)
+        self.outputs = (*parameters, "value", "action", *next_state)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         named = dict(zip(self.inputs, inputs, strict=True))
         parts = [named[name] for name in self.obs]
         obs = dict(zip(self.model.keys, parts, strict=True)) if self.model.keys else parts[0]
-        is_first = named.get("is_first",
-                             torch.zeros_like(parts[0].flatten(1)[:, 0], dtype=torch.bool))
+        never = torch.zeros_like(parts[0].flatten(1)[:, 0], dtype=torch.bool)
+        is_first = named.get("is_first", never)
         state = tuple(named[f"state.{name}"] for name in self.state)
-        params, value, state = self.model.step_with_values(obs, is_first, state, named.get("action_mask"))
-        if self.from_policy is None:
+        params, value, state = self.model.step_with_values(obs, is_first, state,
+                                                           named.get("action_mask"))
+        if self.to_env is None:
             return params, value, self.model.distribution.mode(params), *state
-        mean, log_std, action = self.from_policy(*params.chunk(2, -1))
+        mean, log_std, action = self.to_env(*params.chunk(2, -1))
         return mean, log_std, value, action, *state
 
     @torch.no_grad()
     def call(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return dict(zip(self.outputs, self(*(inputs[name] for name in self.inputs)), strict=True))
+        """The outputs by name."""
+        outputs = self(*(inputs[name] for name in self.inputs))
+        return dict(zip(self.outputs, outputs, strict=True))
 
     def initial_state(self, batch: int) -> dict[str, Tensor]:
-        """The value before an episode of every `state` input."""
-        return dict(zip((f"state.{name}" for name in self.state), self.model.initial_state(batch),
-                        strict=True))
+        """The `state` inputs before an episode."""
+        values = self.model.initial_state(batch)
+        return {f"state.{name}": value for name, value in zip(self.state, values, strict=True)}
+
+    def next_state(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The `state` inputs of the step after the one with these outputs."""
+        return {f"state.{name}": outputs[f"next_state.{name}"] for name in self.state}
 
     def example(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """Random inputs without the state; vectors have the mean and variance of the normaliser."""
         inputs = {}
         for i, (name, part) in enumerate(zip(self.obs, self.model.parts, strict=True)):
+            shape = (batch, *part.shape)
             if part.floats:
-                inputs[name] = part.unit * torch.rand(batch, *part.shape, generator=generator)
+                inputs[name] = part.unit * torch.rand(shape, generator=generator)
             elif part.kind == "image":
-                inputs[name] = torch.randint(0, 256, (batch, *part.shape), dtype=torch.uint8,
-                                             generator=generator)
+                inputs[name] = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
             elif part.kind == "one_hot":
-                inputs[name] = torch.randint(0, 2, (batch, *part.shape),
-                                             generator=generator).float()
+                inputs[name] = torch.randint(0, 2, shape, generator=generator).float()
             else:
                 mean, variance = self.model.preprocessor.statistics(i)
-                inputs[name] = torch.randn(batch, *part.shape,
-                                           generator=generator) * variance.sqrt() + mean
+                inputs[name] = torch.randn(shape, generator=generator) * variance.sqrt() + mean
         if "is_first" in self.inputs:
             inputs["is_first"] = torch.rand(batch, generator=generator) < 0.3
         if "action_mask" in self.inputs:
             sizes = self.model.spec.action.sizes
             mask = torch.rand(batch, sum(sizes), generator=generator) < 0.5
-            mask[:, np.cumsum((0, *sizes))[:-1].tolist()] = True  # each component needs a choice
+            first_choices = np.cumsum((0, *sizes))[:-1].tolist()
+            mask[:, first_choices] = True  # each component needs a choice
             inputs["action_mask"] = mask
         return inputs
 
 
-class ToEnv(nn.Module):
-    """The mean, the log of the deviation and the clipped mean of a Gaussian policy in the environment's units."""
+def _state_names(model: ActorCritic) -> tuple[str, ...]:
+    names = []
+    if model.num_frame_states:
+        names += [f"frames.{key}" for key in model.keys] or ["frames"]
+    for prefix, trunk in (("", model.actor), ("critic_", model.critic)):
+        if trunk is not None and trunk.memory is not None:
+            numbered = [f"memory_{i}" for i in range(trunk.num_states)]
+            own = getattr(trunk.memory, "state_names", numbered)
+            names += [f"{prefix}{name}" for name in own]
+    return tuple(names)
+
+
+class GaussianToEnv(nn.Module):
+    """The mean, the log of the deviation and the clipped mean in the environment's units."""
 
     low: Tensor
     high: Tensor
@@ -102,12 +121,15 @@ class ToEnv(nn.Module):
         super().__init__()
         self.is_scaled = any(action.scaled)
         self.dtype = torch.from_numpy(np.empty(0, action.env_dtype)).dtype
-        numbers = {"low": action.low, "high": action.high}
+        self._add_constant("low", action.low, self.dtype)
+        self._add_constant("high", action.high, self.dtype)
         if self.is_scaled:
-            numbers["centre"], numbers["half_width"] = (tuple(part.tolist()) for part in action.scale)
-        for name, values in numbers.items():
-            dtype = torch.float64 if name in ("centre", "half_width") else self.dtype
-            self.register_buffer(name, torch.tensor(values, dtype=dtype), persistent=False)
+            centre, half_width = action.scale
+            self._add_constant("centre", centre.tolist(), torch.float64)
+            self._add_constant("half_width", half_width.tolist(), torch.float64)
+
+    def _add_constant(self, name: str, values: Sequence[float], dtype: torch.dtype) -> None:
+        self.register_buffer(name, torch.tensor(values, dtype=dtype), persistent=False)
 
     def forward(self, mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self.is_scaled:  # in float64, as `ActionSpec.to_env` rounds
@@ -122,14 +144,15 @@ def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None
 
     example = {**policy.example(2, torch.Generator().manual_seed(0)), **policy.initial_state(2)}
     inputs = tuple(example[name] for name in policy.inputs)
+    any_batch = tuple({0: torch.export.Dim("batch")} for _ in inputs)
     try:
         # torch 2.13 warns of its own deprecated calls, and logs missing libraries and failures
         # (2026-11).
         with (torch.no_grad(), warnings.catch_warnings(action="ignore"),
               without_torchvision_lines(), contextlib.redirect_stderr(io.StringIO())):
-            program = torch.onnx.export(policy, inputs, dynamo=True, verbose=False, input_names=policy.inputs,
-                                        output_names=policy.outputs,
-                                        dynamic_shapes=(tuple({0: torch.export.Dim("batch")} for _ in inputs),))
+            program = torch.onnx.export(policy, inputs, dynamo=True, verbose=False,
+                                        input_names=policy.inputs, output_names=policy.outputs,
+                                        dynamic_shapes=(any_batch,))
     except torch.onnx.OnnxExporterError as error:
         why = str(error.__cause__ or error).strip().splitlines()[0]
         chosen = description.config.policy
@@ -149,16 +172,16 @@ def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None
 
 @contextlib.contextmanager
 def without_torchvision_lines() -> Iterator[None]:
-    """Leave out the four lines that torch 2.13 logs about operators of torchvision, which no policy has (2026-11)."""
+    """Leave out the four lines that torch 2.13 logs about operators of torchvision (2026-11)."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    logger.addFilter(_is_about_policies)
+    logger.addFilter(_is_not_about_torchvision)
     try:
         yield
     finally:
-        logger.removeFilter(_is_about_policies)
+        logger.removeFilter(_is_not_about_torchvision)
 
 
-def _is_about_policies(record: logging.LogRecord) -> bool:
+def _is_not_about_torchvision(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith("torchvision is not installed")
 
 
@@ -177,13 +200,3 @@ def load_onnx(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
                 for name, array in zip(outputs, arrays, strict=True)}
 
     return call
-
-
-def _state_names(model: ActorCritic) -> tuple[str, ...]:
-    names = ([f"frames.{key}" for key in model.keys]
-             or ["frames"]) if model.num_frame_states else []
-    for prefix, trunk in (("", model.actor), ("critic_", model.critic)):
-        if trunk is not None and trunk.memory is not None:
-            numbered = tuple(f"memory_{i}" for i in range(trunk.num_states))
-            names += [f"{prefix}{name}" for name in getattr(trunk.memory, "state_names", numbered)]
-    return tuple(names)
