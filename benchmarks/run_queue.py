@@ -43,9 +43,9 @@ from vantage.runs.checkpoint import newest_step
 from vantage.runs.files import write_atomically
 from vantage.runs.lock import HeldError, is_locked, locked
 from vantage.runs.metrics import read_metrics
+from vantage.tools.child_runs import share_cores
 from vantage.tools.plot import plot
 from vantage.tools.scores import score, write_results
-from vantage.tools.seeds import share_cores
 
 POLL_SECONDS = 2.0
 HANDOVER_SECONDS = 60.0

@@ -91,7 +91,7 @@ def test_one_of_two_runs_begins_with_half_of_the_cores(algo: str, keys: tuple[tu
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless the plan says otherwise; `vantage resume` takes them from the run."""
     monkeypatch.setattr("vantage.runtimes.machine.available_cores", lambda: 4)
-    monkeypatch.setattr("vantage.tools.seeds.available_cores", lambda: 4)
+    monkeypatch.setattr("vantage.tools.child_runs.available_cores", lambda: 4)
     run = script.Run(algo, "Pong", 1, 100, keys, tmp_path / "run")
     assert run.command(2) == [*run.train_command(), *flags, "--run", str(run.path)]
     assert run.command(1) == [*run.train_command(), "--run", str(run.path)]

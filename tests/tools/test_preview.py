@@ -63,6 +63,9 @@ def test_each_part_of_an_observation_has_a_row() -> None:
     ear, eye = last_rows(Config().change(env="drawn:Parts"))
     assert list(ear) == ["screen", "ear", "network input"] and list(eye) == ["eye", "network input, 1 of 1"]
     np.testing.assert_array_equal(eye["eye"], ear["screen"])
+    one, *others = last_rows(Config().change(env="tiny:ManyParts", torsos="joint"))
+    assert list(one) == ["01", "network input of 11 parts"] and len(one["network input of 11 parts"]) == 66
+    assert [list(row) for row in others] == [[f"{size:02}"] for size in range(2, 12)]
 
 
 def test_an_image_of_another_range_is_not_black() -> None:

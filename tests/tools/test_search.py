@@ -29,12 +29,12 @@ from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes.trainer import Trainer
+from vantage.tools.child_runs import updates_to
 from vantage.tools.search.options import Options
 from vantage.tools.search.plan import Plan, make_plan
 from vantage.tools.search.scheduler import retry_trial_of
 from vantage.tools.search.study import distinct, enqueue, load_study, open_storage, requeue
 from vantage.tools.search.worker import Worker, is_of_machine
-from vantage.tools.seeds import updates_to
 
 SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs", "4", "--hidden", "8"]
 

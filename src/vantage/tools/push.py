@@ -1,4 +1,4 @@
-"""`vantage push`: a run's policy on the Hugging Face hub, with a model card, config, metrics and video."""
+"""`vantage push`: a run's policy on the Hugging Face hub, with card, config, metrics and video."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vantage.runs.metrics import FILE_NAME
 from vantage.tools.export import export
 
 VIDEO = "replay.mp4"
-"""The hub plays the video of this name on a model's page."""
+"""File name of the video that the hub plays on a model's page."""
 
 _CARD = Template("""---
 $metadata
@@ -69,16 +69,17 @@ $config
 
 def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 20,
          checkpoint: str = "auto", trust: bool = False) -> str:
-    """Upload the policy of `run` to the repository `repo`, OWNER/NAME, which is created if needed; returns its URL.
+    """Upload the policy of `run` to the repository `repo`, OWNER/NAME; returns its URL.
 
-    The model card has the scores of an evaluation over `episodes` games, the config and the command that trains the
-    policy again. The newest .mp4 in the run's directory becomes the card's video. `checkpoint` and `trust` are those of
-    `evaluate`. ConfigError for a repository or a token that the hub refuses.
+    The repository is created if needed. The model card has the scores of an evaluation over
+    `episodes` games, the config and the command that trains the policy again. The newest .mp4 in
+    the run's directory becomes the card's video. `checkpoint` and `trust` are those of `evaluate`.
+    ConfigError for a repository or a token that the hub refuses.
     """
-    if repo.removeprefix(PREFIX).count("/") != 1:
+    repo = repo.removeprefix(PREFIX)
+    if repo.count("/") != 1:
         raise ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as "
                           "someone/cartpole-a2c")
-    repo = repo.removeprefix(PREFIX)
     directory = RunDirectory.open(Path(run), trust=trust, runs_code=True)
     with hub_api(repo) as api:  # before the games, which take time
         url = str(api.create_repo(repo, private=private or None, exist_ok=True))
@@ -90,21 +91,30 @@ def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 2
         folder = Path(name)
         exported = export(run, format="safetensors", output=folder / POLICY, checkpoint=checkpoint,
                           trust=trust)
-        # Of what is uploaded, if the run trains on.
+        # Evaluate the exported file: the run may train on.
         result = evaluate(exported.path, episodes=episodes, trust=trust)
         (folder / "README.md").write_text(model_card(directory, repo, result), encoding="utf-8")
         (folder / "config.json").write_text(directory.asked.to_json(), encoding="utf-8")
-        if os.path.lexists(metrics := directory.path / FILE_NAME):
-            (folder / FILE_NAME).write_text(read_text(metrics), encoding="utf-8")
-        videos = [path for path in directory.path.glob("*.mp4") if path.is_file()
-                  and not path.is_symlink()]
-        if videos:
-            shutil.copyfile(max(videos, key=lambda path: path.stat().st_mtime), folder / VIDEO)
+        _copy_metrics(directory.path, folder)
+        _copy_newest_video(directory.path, folder)
+        config = directory.config
+        message = f"Add {result.checkpoint} of {config.algo} on {config.env.id}"
         with hub_api(repo) as api:
-            api.upload_folder(repo_id=repo, folder_path=folder,
-                              commit_message=f"Add {result.checkpoint} of "
-                              f"{directory.config.algo} on {directory.config.env.id}")
+            api.upload_folder(repo_id=repo, folder_path=folder, commit_message=message)
     return url
+
+
+def _copy_metrics(run: Path, folder: Path) -> None:
+    metrics = run / FILE_NAME
+    if os.path.lexists(metrics):
+        (folder / FILE_NAME).write_text(read_text(metrics), encoding="utf-8")
+
+
+def _copy_newest_video(run: Path, folder: Path) -> None:
+    videos = [path for path in run.glob("*.mp4") if path.is_file() and not path.is_symlink()]
+    if videos:
+        newest = max(videos, key=lambda path: path.stat().st_mtime)
+        shutil.copyfile(newest, folder / VIDEO)
 
 
 def model_card(run: RunDirectory, repo: str, result: Evaluation) -> str:
@@ -112,14 +122,29 @@ def model_card(run: RunDirectory, repo: str, result: Evaluation) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     config = run.config
+    env = config.env.id
     score = EvalResult(
-        task_type="reinforcement-learning", dataset_type=config.env.id, dataset_name=config.env.id,
-        metric_type="mean_reward", metric_value=f"{result.return_mean:.2f} +/- {result.return_std:.2f}")
+        task_type="reinforcement-learning",
+        dataset_type=env,
+        dataset_name=env,
+        metric_type="mean_reward",
+        metric_value=f"{result.return_mean:.2f} +/- {result.return_std:.2f}",
+    )
     metadata = ModelCardData(
-        library_name="vantage-rl", tags=["reinforcement-learning", "deep-reinforcement-learning", config.algo],
-        pipeline_tag="reinforcement-learning", model_name=repo.partition("/")[2], eval_results=[score])
+        library_name="vantage-rl",
+        tags=["reinforcement-learning", "deep-reinforcement-learning", config.algo],
+        pipeline_tag="reinforcement-learning",
+        model_name=repo.partition("/")[2],
+        eval_results=[score],
+    )
     return _CARD.substitute(
-        metadata=metadata.to_yaml(), algo=config.algo, env=config.env.id, version=version("vantage-rl"),
+        metadata=metadata.to_yaml(),
+        algo=config.algo,
+        env=env,
+        version=version("vantage-rl"),
         scores="\n".join(f"- {line}" for line in result.sentence().splitlines()),
         training=run.summary_line() or "unknown",
-        address=PREFIX + repo, seed=config.run.seed, config=config.to_json())
+        address=PREFIX + repo,
+        seed=config.run.seed,
+        config=config.to_json(),
+    )

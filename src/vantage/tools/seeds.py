@@ -1,4 +1,4 @@
-"""`vantage train --seeds`: several seeds of one config, each an ordinary run in a process of its own."""
+"""`vantage train --seeds`: seeds of one config, each an ordinary run in a process of its own."""
 
 from __future__ import annotations
 
@@ -6,47 +6,41 @@ import logging
 import shlex
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from vantage._host.processes import stop_signals_blocked
-from vantage._host.system import available_cores
 from vantage._host.terminal import MessageHandler
 from vantage.config.config import Config
-from vantage.config.runtimes import Hogwild, Ray
 from vantage.errors import ConfigError, VantageError
-from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import read_text, write_atomically
-from vantage.runs.lock import locked
-from vantage.runs.metrics import FILE_NAME
 from vantage.runs.names import folder_of, make_directory
 from vantage.runtimes.child_processes import Process, start
-from vantage.runtimes.machine import threads_of
-from vantage.runtimes.progress import goal_reached
-from vantage.runtimes.training import resume_updates, train_updates
+from vantage.tools.child_runs import updates_to
 from vantage.tools.display import say
-from vantage.tools.progress_line import LINE_EVERY_SECONDS, progress_line
+from vantage.tools.progress_line import ProgressLines
 from vantage.tools.scores import EPISODES, Row, score, write_results
 from vantage.types import Report
 
 _FILE = "seeds.json"
-_STOP, _SAVED, _EVALUATING = "stop", "stopped and saved", f"playing {EPISODES} games"
+_STOP = "stop"
+_SAVED = "stopped and saved"
+_EVALUATING = f"playing {EPISODES} games"
 
 
 def train_seeds(config: Config, seeds: int, jobs: int, run: str | None,
                 stop: Callable[[], bool]) -> Path:
-    """Train `seeds` seeds from the config's on, up to `jobs` at a time, and summarise them; returns their directory.
+    """Train `seeds` seeds from the config's on and summarise them; returns their directory.
 
-    The runs are DIR/seed-N in the directory `run`, by default runs/ENV/ALGO-N. If `run` holds unfinished seeds of the
-    same config, they go on. Where `stop` returns True, all runs are saved and nothing is summarised. VantageError if a
-    seed fails, also to save itself.
+    Up to `jobs` train at a time. The runs are DIR/seed-N in the directory `run`, by default
+    runs/ENV/ALGO-N. If `run` holds unfinished seeds of the same config, they continue. Once `stop`
+    returns True, all runs are saved and nothing is summarised. VantageError if a seed fails, also
+    to save itself.
     """
     directory = _directory(config, run)
     numbers = range(config.run.seed, config.run.seed + seeds)
@@ -54,12 +48,15 @@ def train_seeds(config: Config, seeds: int, jobs: int, run: str | None,
     fleet = _Fleet(config, directory, jobs)
     fleet.train(numbers, stop)
     if fleet.scores and not fleet.stopped:
-        done = sorted(fleet.scores)
-        text = write_results(directory, [directory / f"seed-{seed}" for seed in done],
-                             [row for seed in done for row in fleet.scores[seed]],
-                             command=shlex.join(["vantage", *sys.argv[1:]]))
-        say(f"{text}\nin {directory}: curve.png and curve.csv, the mean with its 95% bootstrap interval; scores.csv; "
-            "protocol.json; table.md")
+        runs = []
+        rows = []
+        for seed, own_rows in sorted(fleet.scores.items()):
+            runs.append(directory / f"seed-{seed}")
+            rows += own_rows
+        command = shlex.join(["vantage", *sys.argv[1:]])
+        say(write_results(directory, runs, rows, command=command))
+        say(f"in {directory}: curve.png and curve.csv, the mean with its 95% bootstrap interval; "
+            "scores.csv; protocol.json; table.md")
     if fleet.failed:
         raise VantageError(f"{len(fleet.failed)} of {seeds} seeds failed: see their messages "
                            f"above; the same command with --run {shlex.quote(str(directory))} "
@@ -67,50 +64,13 @@ def train_seeds(config: Config, seeds: int, jobs: int, run: str | None,
     return directory
 
 
-def share_cores(config: Config, jobs: int) -> Config:
-    """`config` with its share of the cores where `jobs` runs train at a time; what it sets itself stays."""
-    if isinstance(config.runtime, Ray):
-        from vantage.runtimes.ray_cluster import share
-
-        return config.change(num_workers=config.runtime.num_workers or share(config, jobs))
-    if isinstance(config.runtime, Hogwild):
-        return config.change(num_workers=config.runtime.num_workers
-                             or max(1, available_cores() // jobs))
-    return config.change(threads=config.runtime.threads or threads_of(config, jobs))
-
-
-def updates_to(target: int, run: Path, config: Config, argv: Sequence[str],
-               jobs: int = 1) -> Generator[Report | None]:
-    """The updates that a run lacks up to `target` steps, from its newest checkpoint; none if it is done.
-
-    A new run takes its share of the cores, where `jobs` train at a time.
-    """
-    if not (run / "config.json").exists():
-        with suppress(OSError):  # killed while it was made: it holds nothing else
-            (run / "meta.json").unlink(missing_ok=True)
-            run.rmdir()
-        shared = share_cores(config, jobs) if jobs > 1 else config
-        yield from train_updates(shared, asked=config, run=run, argv=argv)
-        return
-    # Killed before its first checkpoint.
-    if newest_step(run) is None and not (run / "best").exists():
-        with locked(run):
-            (run / FILE_NAME).unlink(missing_ok=True)
-        yield from resume_updates(run, steps=target)
-        return
-    checkpoint = load_latest(run)
-    progress: Any = checkpoint.state["progress"]
-    ended = checkpoint.step >= target or goal_reached(progress, config)
-    if not ended or progress.get("evaluation_due"):
-        yield from resume_updates(run, steps=target)
-
-
 def _directory(config: Config, run: str | None) -> Path:
     """The directory of the seeds: new, or `run` with seeds of the same config."""
     path = None if run is None else Path(run)
     if path is not None and (path / _FILE).exists():
         saved = Config.from_json(read_text(path / _FILE), source=str(path / _FILE)).flat()
-        if changed := [name for name, value in config.flat().items() if saved.get(name) != value]:
+        changed = [name for name, value in config.flat().items() if saved.get(name) != value]
+        if changed:
             raise ConfigError(f"{path} holds seeds of another config, which differs in "
                               f"{', '.join(changed)}; repeat its command to go on, or choose "
                               "another --run")
@@ -119,25 +79,26 @@ def _directory(config: Config, run: str | None) -> Path:
         path = make_directory(path, folder_of(config, Path("runs")))
         write_atomically(path / _FILE, config.to_json())
     except OSError as error:
-        raise ConfigError(f"cannot create {run or 'runs'}: {error.strerror}; choose another --run") from None
+        raise ConfigError(f"cannot create {run or 'runs'}: {error.strerror}; choose another --run"
+                          ) from None
     return path
 
 
-@dataclass(slots=True)
 class _Fleet:
     """The processes of the runs, and the scores of those that have ended."""
 
-    config: Config
-    directory: Path
-    jobs: int
-    scores: dict[int, list[Row]] = field(default_factory=dict)
-    failed: set[int] = field(default_factory=set)
-    evaluating: set[int] = field(default_factory=set)
-    saved: set[int] = field(default_factory=set)
-    """Seeds that a stop has ended."""
-    running: dict[int, Process] = field(default_factory=dict)
-    shown_at: dict[int, float] = field(default_factory=dict)
-    stopped: bool = False
+    def __init__(self, config: Config, directory: Path, jobs: int) -> None:
+        self.config = config
+        self.directory = directory
+        self.jobs = jobs
+        self.running: dict[int, Process] = {}
+        self.lines: dict[int, ProgressLines] = {}
+        self.evaluating: set[int] = set()
+        self.scores: dict[int, list[Row]] = {}
+        self.failed: set[int] = set()
+        self.saved: set[int] = set()
+        """Seeds that a stop has ended."""
+        self.stopped = False
 
     def train(self, seeds: Sequence[int], stop: Callable[[], bool]) -> None:
         """Train and evaluate all `seeds`, or stop and save them."""
@@ -149,17 +110,18 @@ class _Fleet:
                     self._stop(seed)
             while waiting and not self.stopped and len(self.running) < self.jobs:
                 self._start(waiting.popleft())
-            wait([source for each in self.running.values()
-                  for source in (each.connection, each.process.sentinel)], 0.2)
+            self._wait()
             for seed, process in list(self.running.items()):
                 for message in process.messages():
                     self._receive(seed, message)
 
     def _start(self, seed: int) -> None:
+        config = self.config.change(seed=seed)
+        run = self.directory / f"seed-{seed}"
+        self.lines[seed] = ProgressLines(config)
         with stop_signals_blocked():
-            self.running[seed] = start(get_context("spawn"), f"seed-{seed}", _train_one,
-                                       self.config.change(seed=seed),
-                                       self.directory / f"seed-{seed}", sys.argv, self.jobs)
+            self.running[seed] = start(get_context("spawn"), run.name, _train_one, config, run,
+                                       sys.argv, self.jobs)
 
     def _stop(self, seed: int) -> None:
         """Ask a run to save; an evaluation has nothing to save and ends at once."""
@@ -171,21 +133,28 @@ class _Fleet:
             with suppress(OSError):  # it has just ended
                 process.connection.send(_STOP)
 
+    def _wait(self) -> None:
+        """Wait until a run sends a message or ends, for a short time: `stop` may come meanwhile."""
+        sources: list[Any] = []
+        for process in self.running.values():
+            sources += [process.connection, process.process.sentinel]
+        wait(sources, 0.2)
+
     def _receive(self, seed: int, message: Any) -> None:
-        """Show a message of a run, or take it off the list if its process has ended."""
-        if isinstance(message, VantageError):  # also where it has ended well
+        """Show a message of a run; remove the run if its process has ended."""
+        if isinstance(message, VantageError):  # also at the end of a run that succeeded
             self.running.pop(seed).end()
             if seed not in self.scores and seed not in self.saved:
                 self.failed.add(seed)
                 self._show(seed, f"error: {message}")
         elif isinstance(message, Report):
-            self._show(seed, progress_line(self.config, message, {}),
-                       final=message.status != "running")
+            line = self.lines[seed].line_if_due(message)
+            if line is not None:
+                self._show(seed, line)
         elif isinstance(message, list):
             self.scores[seed] = message
-            self._show(seed,
-                       "  ".join(f"{row['checkpoint']} {row['return_mean']:.1f}"
-                                 for row in message) + ", done")
+            means = [f"{row['checkpoint']} {row['return_mean']:.1f}" for row in message]
+            self._show(seed, f"{'  '.join(means)}, done")
         else:
             self._show(seed, message)
             if message == _SAVED:
@@ -195,17 +164,16 @@ class _Fleet:
                 if self.stopped:
                     self._stop(seed)
 
-    def _show(self, seed: int, text: str, *, final: bool = True) -> None:
-        """Print `text` as the line of a seed, only if 10 s have passed since its last one, or if `final`."""
-        if final or monotonic() - self.shown_at.get(seed,
-                                                    -LINE_EVERY_SECONDS) >= LINE_EVERY_SECONDS:
-            self.shown_at[seed] = monotonic()
-            say(f"seed {seed}: {text}")
+    def _show(self, seed: int, text: str) -> None:
+        say(f"seed {seed}: {text}")
 
 
 def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str],
                jobs: int) -> None:
-    """In its process: train or go on with a run, evaluate it, and send reports, warnings and at last its scores."""
+    """Process of one seed: train or continue its run, evaluate it, and send its scores.
+
+    Before them it sends reports and warnings.
+    """
     logging.getLogger("vantage").addHandler(
         MessageHandler(lambda text: parent.send(f"warning: {text}"), logging.WARNING))
     if not _is_done(run):
@@ -215,7 +183,8 @@ def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str
             for update in updates:
                 if update is not None and update.metrics:
                     parent.send(update)
-                if stopped := parent.poll():
+                stopped = parent.poll()
+                if stopped:
                     break
         if stopped:
             parent.send(_SAVED)
@@ -225,4 +194,6 @@ def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str
 
 
 def _is_done(run: Path) -> bool:
-    return (run / "summary.json").exists() and RunDirectory.open(run).read_summary().get("status") == "done"
+    if not (run / "summary.json").exists():
+        return False
+    return RunDirectory.open(run).read_summary().get("status") == "done"

@@ -22,17 +22,18 @@ from vantage.errors import VantageError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import HeldError
 from vantage.runs.metrics import read_metrics
+from vantage.tools.child_runs import updates_to
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.study import distinct, in_state, load_study, open_storage
-from vantage.tools.seeds import updates_to
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
     """Trains trials; as a function, the objective of the study.
 
-    It ends on a stop and where the machine is at fault, and leaves its trial running, for the main
-    process to requeue.
+    It ends on a stop and on errors of the machine. The main process then requeues its trial.
     """
 
     plan: Plan
@@ -73,55 +74,75 @@ class Worker:
 
     def _train_trial(self, trial: optuna.Trial) -> float:
         """Train all seeds from rung to rung until the end, or until the trial is pruned."""
-        plan, index = self.plan, trial.user_attrs["index"]
+        plan = self.plan
         # A sampler for each trial: one for each process would repeat its first draws after every
         # start.
-        trial.study.sampler = TPESampler(seed=derive_seed(plan.base.run.seed, "search", index))
+        seed = derive_seed(plan.base.run.seed, "search", trial.user_attrs["index"])
+        trial.study.sampler = TPESampler(seed=seed)
         values = plan.suggest(trial)
-        folder = Path(trial.user_attrs.get("runs", ""))
-        # New, or on a disk that this machine cannot read.
-        if "runs" not in trial.user_attrs or not folder.is_dir():
-            folder = self.directory.resolve() / f"trial-{index:03d}"
-            trial.set_user_attr("runs", str(folder))
-        runs = {seed: folder / f"seed-{seed}" for seed in plan.seeds}
+        folder = self._folder(trial)
         compared = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        last = plan.rungs[-1]
         for rung in plan.rungs:
-            if rung in compared and rung != plan.rungs[-1]:  # before a kill or a stop
+            if rung in compared and rung != last:  # before a kill or a stop
                 continue
-            scores = {seed: self._train_run(run, plan.config(values, seed), rung)
-                      for seed, run in runs.items()}
+            scores: dict[int, float | None] = {}
+            steps = 0
+            for seed in plan.seeds:
+                run = folder / f"seed-{seed}"
+                scores[seed] = self._train_run(run, plan.config(values, seed), rung)
+                steps += RunDirectory.open(run).read_summary()["steps"]
             trial.set_user_attr("scores", scores)
-            trial.set_user_attr("steps",
-                                sum(RunDirectory.open(run).read_summary()["steps"]
-                                    for run in runs.values()))
-            if None in scores.values():
+            trial.set_user_attr("steps", steps)
+            numbers = [score for score in scores.values() if score is not None]
+            if len(numbers) < len(scores):
                 continue
-            value = fmean(score for score in scores.values() if score is not None)
+            value = fmean(numbers)
             if rung not in compared:
                 trial.report(value, rung)
-            if rung == plan.rungs[-1]:
+            if rung == last:
                 return value
             if trial.should_prune():
                 raise optuna.TrialPruned
-        raise VantageError(f"no {plan.metric} in {plan.rungs[-1]:,} steps; give more --steps")
+        raise VantageError(f"no {plan.metric} in {last:,} steps; give more --steps")
+
+    def _folder(self, trial: optuna.Trial) -> Path:
+        """The folder of the trial's runs; a new one if this machine cannot read the former."""
+        if "runs" in trial.user_attrs:
+            folder = Path(trial.user_attrs["runs"])
+            if folder.is_dir():
+                return folder
+        folder = self.directory.resolve() / f"trial-{trial.user_attrs['index']:03d}"
+        trial.set_user_attr("runs", str(folder))
+        return folder
 
     def _train_run(self, run: Path, config: Config, target: int) -> float | None:
         """Train a run up to `target` steps from where it is; the newest value of the metric."""
         config = config.change(steps=target, schedule_steps=config.schedule_steps)
-        # No password.
-        argv = [word.replace(self.url, "URL") if self.url else word for word in sys.argv]
-        # Saves the run if it is stopped.
+        argv = sys.argv
+        if self.url:  # which may hold a password
+            argv = [word.replace(self.url, "URL") for word in argv]
+        # Closing saves the run if it is stopped.
         with closing(updates_to(target, run, config, argv, self.jobs)) as updates:
             stopped = any(self.stop.poll() for _ in updates)
         if stopped:
             raise SystemExit
-        return next((value for record in reversed(read_metrics(run))
-                     if (value := record.get(self.plan.metric)) is not None), None)
+        for line in reversed(read_metrics(run)):
+            value = line.get(self.plan.metric)
+            if value is not None:
+                return value
+        return None
 
 
 def is_of_machine(error: BaseException | None) -> bool:
-    """Whether the disk is the cause, so that other trials would fail as well, or a killed process that still ends."""
-    if isinstance(error, HeldError) or (
-            isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)):
-        return True
-    return error is not None and is_of_machine(error.__cause__ or error.__context__)
+    """Whether other trials would fail as well: the disk is the cause, or a run is still locked.
+
+    A killed process that still ends holds such a lock.
+    """
+    while error is not None:
+        if isinstance(error, HeldError):
+            return True
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,60 @@
+"""The runs of a command that trains several: their shares of the cores, and how each continues."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from vantage._host.system import available_cores
+from vantage.config.config import Config
+from vantage.config.runtimes import Hogwild, Ray
+from vantage.runs.checkpoint import load_latest, newest_step
+from vantage.runs.lock import locked
+from vantage.runs.metrics import FILE_NAME
+from vantage.runtimes.machine import threads_of
+from vantage.runtimes.progress import goal_reached
+from vantage.runtimes.training import resume_updates, train_updates
+from vantage.types import Report
+
+
+def share_cores(config: Config, jobs: int) -> Config:
+    """`config` with its share of the cores where `jobs` runs train at a time.
+
+    Numbers of threads and workers that it sets itself stay.
+    """
+    runtime = config.runtime
+    if isinstance(runtime, Ray):
+        from vantage.runtimes.ray_cluster import share
+
+        return config.change(num_workers=runtime.num_workers or share(config, jobs))
+    if isinstance(runtime, Hogwild):
+        cores = max(1, available_cores() // jobs)
+        return config.change(num_workers=runtime.num_workers or cores)
+    return config.change(threads=runtime.threads or threads_of(config, jobs))
+
+
+def updates_to(target: int, run: Path, config: Config, argv: Sequence[str],
+               jobs: int = 1) -> Generator[Report | None]:
+    """The updates that a run lacks up to `target` steps, from its newest checkpoint; none if done.
+
+    A new run takes its share of the cores, where `jobs` train at a time.
+    """
+    if not (run / "config.json").exists():
+        with suppress(OSError):  # killed while it was made: it holds nothing else
+            (run / "meta.json").unlink(missing_ok=True)
+            run.rmdir()
+        shared = share_cores(config, jobs) if jobs > 1 else config
+        yield from train_updates(shared, asked=config, run=run, argv=argv)
+        return
+    if newest_step(run) is None and not (run / "best").exists():
+        with locked(run):  # killed before its first checkpoint
+            (run / FILE_NAME).unlink(missing_ok=True)
+        yield from resume_updates(run, steps=target)
+        return
+    checkpoint = load_latest(run)
+    progress: Any = checkpoint.state["progress"]
+    is_done = checkpoint.step >= target or goal_reached(progress, config)
+    if not is_done or progress.get("evaluation_due"):
+        yield from resume_updates(run, steps=target)
