@@ -202,7 +202,7 @@ print(last.status)
 
 
 def test_bench_measures_all_ranks() -> None:
-    measured = bench(configure(), seconds=0.3, rounds=1)
+    measured = bench(configure(), seconds=0.3)
     assert min(measured.env, measured.act, measured.learn, measured.whole) > 0 and not children()
 
 

@@ -1,4 +1,7 @@
-"""The command `vantage`: arguments in, exit status out. Help and bad input are answered before torch is imported."""
+"""The command `vantage`: arguments in, exit status out.
+
+Help and errors of bad input appear before torch is imported.
+"""
 
 import os
 import signal
@@ -18,38 +21,41 @@ DISMISS_SECONDS = 60.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`vantage.cli.entry.main`; Ctrl-C shows no traceback while that is imported, which takes most of a second.
+    """`vantage.cli.entry.main`; Ctrl-C shows no traceback, even during the import of `entry`.
 
-    Without `argv` the process is the command's own, and whatever its environments have started ends with it, also
-    threads that never end. A signal before there is anything to save then ends it without the clean-up of libraries.
+    Without `argv` the process is the command's own. Everything that its environments started then
+    ends with it, including threads that hang, and a signal that arrives before there is anything to
+    save ends it without the clean-up of libraries.
     """
     if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     try:
-        from vantage._host.processes import end_within, kill_descendants, kill_forks_with_this_process, status_of
+        from vantage._host import processes
         from vantage.cli import entry
 
         if argv is not None:
             return entry.main(argv)
-        kill_forks_with_this_process()
+        processes.kill_forks_with_this_process()
         status = 1
         try:
             status = entry.main()
             return status
         except SystemExit as ended:
-            status = status_of(ended)
+            status = processes.status_of(ended)
             raise
         finally:
-            kill_descendants()
-            end_within(DISMISS_SECONDS if "TORCHELASTIC_RUN_ID" in os.environ else EXIT_SECONDS, status)
+            processes.kill_descendants()
+            is_rank = "TORCHELASTIC_RUN_ID" in os.environ
+            processes.end_within(DISMISS_SECONDS if is_rank else EXIT_SECONDS, status)
     except KeyboardInterrupt as stopped:
-        status = 128 + int(stopped.args[0] if stopped.args else signal.SIGINT)
-        if argv is None:
-            for stream in filter(None, (sys.stdout, sys.stderr)):
-                with suppress(OSError):
-                    stream.flush()
-            os._exit(status)
-        return status
+        number = stopped.args[0] if stopped.args else signal.SIGINT
+        status = 128 + int(number)
+        if argv is not None:
+            return status
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            with suppress(OSError):
+                stream.flush()
+        os._exit(status)
 
 
 _postponed = Postponed()

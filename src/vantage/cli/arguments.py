@@ -6,57 +6,57 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import partial
 from inspect import signature
-from pathlib import Path
 from typing import Annotated, Any
 
 from typing_extensions import Doc
 from tyro.conf import Positional, arg
 
+from vantage.cli.config_files import read_config, read_search
 from vantage.cli.help import options, print_help
 from vantage.cli.parsing import arguments_of, first_line, option_names, parse
 from vantage.config.checks import check_flags
 from vantage.config.config import Config, Key
 from vantage.config.configure import configure, defaults
-from vantage.config.flat import flatten, of_run
 from vantage.errors import ConfigError
-from vantage.keys.fields import kinds_of, read_json_object, suggestion
+from vantage.keys.fields import kinds_of, suggestion
 from vantage.keys.objects import is_code
-from vantage.runs.files import read_small
-from vantage.runs.meta import meta_of
-from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own
 
 _NOT_GIVEN = "\0"
 """Stands for a flag that is absent; no argument of a process contains it."""
 
 
 def _choice(metavar: str, without: str = "") -> Any:
-    """How help names an argument and, if it is None by default, what that means."""
-    return arg(metavar=metavar, help_behavior_hint=lambda default: without if default == "none" else
-               f"(default: {default})")
+    """How help names an argument, and `without`, what it prints for the default None."""
+    def hint(default: str) -> str:
+        return without if default == "none" else f"(default: {default})"
+
+    return arg(metavar=metavar, help_behavior_hint=hint)
 
 
 _ALGO = Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class")
 Algo = Annotated[str | None, _ALGO, _choice("ALGO", "(required)")]
 Env = Annotated[str | None, Doc("Gymnasium id, short Atari name (Pong), or module:Class"),
                 _choice("ENV", "(required)")]
-File = Annotated[str | None, Doc("JSON file of config keys; flags override it"), _choice("FILE.json")]
+File = Annotated[str | None, Doc("JSON file of config keys; flags override it"),
+                 _choice("FILE.json")]
 
 
 @dataclass(frozen=True)
 class ByAlgorithm:
-    """What a command takes whose first word is an algorithm, beside config keys and options of its own."""
+    """Choices of a command whose first word is an algorithm, besides config keys and options."""
 
     algo: Positional[Algo] = None
     env: Env = None
     runtime: Annotated[str | None, Doc("which processes learn"),
                        _choice("sync|hogwild|ray", "(default: the algorithm's own)")] = None
     config: File = None
-    from_search: Annotated[str | None, Doc("start from the best trial of this search"), _choice("DIR")] = None
+    from_search: Annotated[str | None, Doc("start from the best trial of this search"),
+                           _choice("DIR")] = None
 
 
 @dataclass(frozen=True)
 class ByEnvironment:
-    """What a command takes whose first word is an environment."""
+    """Choices of a command whose first word is an environment."""
 
     env: Positional[Env] = None
     algo: Annotated[str | None, _ALGO, _choice("ALGO", "(default: a2c)")] = None
@@ -65,13 +65,13 @@ class ByEnvironment:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a command line chooses: an algorithm, an environment and values of config keys."""
+    """An algorithm, an environment and values of config keys, as a command line chooses them."""
 
     algo: str
     env: str
     values: Mapping[str, Any]
     note: str = ""
-    """Where values come from that the command line does not contain."""
+    """The source of values that the command line does not contain."""
     flags: Collection[str] = ()
     """Keys that are flags of the command line."""
 
@@ -96,7 +96,10 @@ class _Line:
 
 
 def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callable[[], int | None]:
-    """The call of `command` that `argv` describes; ConfigError for bad input, SystemExit after --help."""
+    """The call of `command` that `argv` describes.
+
+    ConfigError for bad input, SystemExit after --help.
+    """
     kind = chooser(command)
     if kind is not None:
         return _read_settings(command, kind, argv, prog)
@@ -108,7 +111,7 @@ def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callabl
 
 
 def chooser(command: Callable[..., Any]) -> type[ByAlgorithm | ByEnvironment] | None:
-    """The class by which a command chooses algorithm and environment; None for one without config keys."""
+    """The class of a command's choices; None for a command without config keys."""
     if "settings" not in signature(command).parameters:
         return None
     return ByEnvironment if command.__name__ in ("preview", "play") else ByAlgorithm
@@ -126,38 +129,51 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
     except ConfigError:
         if not wants_help:
             raise
-        line = _parse(kind, arguments_of(lambda: None), keys, words, prog)  # required options may lack
+        # For help, required options may be missing.
+        line = _parse(kind, arguments_of(lambda: None), keys, words, prog)
     settings = _settings(line.keys, **({"algo": ""} | line.choices))
     if kind is ByEnvironment and not settings.algo:
         settings = replace(settings, algo="a2c")
     names = [*keys, *(f.name for f in fields(kind)), *option_names(command)]
-    if not wants_help and not is_code(settings.algo):
+    has_own_class = is_code(settings.algo)
+    if not wants_help and not has_own_class:
         _check_flags(line.unknown, names, prog)
-    shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
-    if is_code(settings.algo):  # its fields are flags too
-        line = _parse(kind, own, keys | shown.flat_keys(), words, prog)
+    config = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
+    if has_own_class:  # its fields are flags too
+        line = _parse(kind, own, keys | config.flat_keys(), words, prog)
     if wants_help:
-        word = (settings.algo or shown.algo) if kind is ByAlgorithm else (settings.env or shown.env.id)
-        print_help(shown, kind, own, prog, word, first_line(command), everything="--help-all" in argv)
-    _check_flags(line.unknown, [*names, *shown.flat_keys()], prog)
+        word = settings.algo or config.algo
+        if kind is ByEnvironment:
+            word = settings.env or config.env.id
+        print_help(config, kind, own, prog, word, first_line(command),
+                   everything="--help-all" in argv)
+    _check_flags(line.unknown, [*names, *config.flat_keys()], prog)
     for name in line.keys:
-        if name not in shown.flat_keys():
-            raise ConfigError(shown.why_unknown(name))
-    for word in line.unknown:
-        if kind is ByAlgorithm and not settings.env:
-            raise ConfigError(f"unexpected argument {word!r}; if it is the environment, give --env {word}")
-        raise _unexpected(word, (), prog)
-    if not settings.algo:
-        raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, --from-search DIR, or a "
-                          "--config file that names it")
-    if not settings.env:
-        example = "--env Pong" if kind is ByAlgorithm else f"{prog} Pong"
-        raise ConfigError(f"which environment? Give a Gymnasium id or an Atari game, for example {example}")
+        if name not in config.flat_keys():
+            raise ConfigError(config.why_unknown(name))
+    _check_choices(settings, line.unknown, kind, prog)
     return partial(command, _typed(settings, line.keys), **line.options)
 
 
-def _parse(kind: type[ByAlgorithm | ByEnvironment], own: Callable[..., Any], keys: Mapping[str, Key],
-           argv: Sequence[str], prog: str) -> _Line:
+def _check_choices(settings: Settings, unknown: Sequence[str],
+                   kind: type[ByAlgorithm | ByEnvironment], prog: str) -> None:
+    """ConfigError for a word too many, and for a missing algorithm or environment."""
+    for word in unknown:
+        if kind is ByAlgorithm and not settings.env:
+            raise ConfigError(f"unexpected argument {word!r}; if it is the environment, give "
+                              f"--env {word}")
+        raise _unexpected(word, (), prog)
+    if not settings.algo:
+        raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, "
+                          "--from-search DIR, or a --config file that names it")
+    if not settings.env:
+        example = "--env Pong" if kind is ByAlgorithm else f"{prog} Pong"
+        raise ConfigError("which environment? Give a Gymnasium id or an Atari game, for example "
+                          f"{example}")
+
+
+def _parse(kind: type[ByAlgorithm | ByEnvironment], own: Callable[..., Any],
+           keys: Mapping[str, Key], argv: Sequence[str], prog: str) -> _Line:
     """`argv` as tyro reads it: the choices of `kind`, the options of `own`, and `keys` as text."""
     choices = [f.name for f in fields(kind)]
     first = choices[0]
@@ -171,13 +187,14 @@ def _parse(kind: type[ByAlgorithm | ByEnvironment], own: Callable[..., Any], key
     flag = given.pop(first, None)
     if flag is not None:
         if first in chosen:
-            raise ConfigError(f"{first} is given twice: {chosen[first]!r} and --{first} {flag}; leave one out")
+            raise ConfigError(f"{first} is given twice: {chosen[first]!r} and --{first} {flag}; "
+                              "leave one out")
         chosen[first] = flag
     return _Line(chosen, given, parsed.own[1], unknown)
 
 
 def _with_values(argv: Sequence[str], keys: Mapping[str, Key]) -> list[str]:
-    """`argv` in which each switch has its value: --lock becomes --lock=true, --no-lock becomes --lock=false."""
+    """`argv` with the values of switches: --lock is --lock=true, --no-lock is --lock=false."""
     switches = {name for name, key in keys.items() if bool in kinds_of(key.hint)}
     words = []
     for word, following in zip(argv, [*argv[1:], ""], strict=False):
@@ -199,68 +216,46 @@ def _check_flags(words: Iterable[str], names: Iterable[str], prog: str) -> None:
 
 
 def _typed(settings: Settings, keys: Mapping[str, str]) -> Settings:
-    """The settings with the `keys` of the command line, all values converted to the types of their keys."""
+    """The settings with the `keys` of the command line, all values in the types of their keys."""
     values = {**settings.values, **keys}
     if str(values.get("eval_every")) == "-1":  # its default, on which max_eval_share depends
         del values["eval_every"]
     resolved = configure(settings.algo, env=settings.env, **values).flat()
     typed = {name: resolved[name] for name in values}
-    source = defaults(settings.algo, settings.env, resolved["atari_protocol"], resolved["runtime"]).source
-    return Settings(settings.algo, settings.env, typed, settings.note or f"defaults: {source}", keys)
+    chosen = defaults(settings.algo, settings.env, resolved["atari_protocol"], resolved["runtime"])
+    note = settings.note or f"defaults: {chosen.source}"
+    return Settings(settings.algo, settings.env, typed, note, keys)
 
 
-def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | None = None, config: str | None = None,
-              from_search: str | None = None) -> Settings:
-    """The settings without the `flags` that are config keys, which override those of files."""
+def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | None = None,
+              config: str | None = None, from_search: str | None = None) -> Settings:
+    """The settings of a command line and its files, without the `flags`, which override them."""
     values: dict[str, Any] = {}
     note = ""
     if from_search is not None:
-        from vantage.tools.search.command import read_best
-
-        values, trial, own = read_best(Path(from_search))
-        named = {*flags, *(name for name, word in (("algo", algo), ("env", env)) if word == values[name])}
-        _check_code(values, named, source=from_search, trusted=own)
-        note = f"config: {trial}"
-        for name, word in (("algo", algo), ("env", env)):
-            if word not in ("", values[name]):
-                raise ConfigError(f"--from-search {from_search} is of {name}={values[name]}, not {word}; leave one out")
-        algo, env = values.pop("algo"), values.pop("env")
-        if "steps" in flags and isinstance(steps := values.get("steps"), int):
-            for name, parts in (("save_every", 10), ("eval_every", 20)):  # shares of the trial's steps become theirs
-                if values.get(name) == max(1, steps // parts):
-                    del values[name]
+        values, note = read_search(from_search, flags, algo, env)
+        algo = values.pop("algo")
+        env = values.pop("env")
     if config is not None:
-        try:
-            with Path(config).open("rb") as file:
-                text = read_small(file, f"--config {config}").decode("utf-8-sig")
-            keys = of_run(flatten(read_json_object(text, source=config), source=config))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read --config {config!r}: {getattr(error, 'strerror', None) or error}; give a "
-                              "JSON file") from None
-        named = {*flags, *(name for name, word in (("algo", algo), ("env", env)) if word)}
-        _check_code(keys, named, source=config, trusted=is_own(text, meta_of(Path(config).parent).get(SIGNATURE)))
-        of_file = {name: str(keys.pop(name, None) or "") for name in ("algo", "env")}
-        algo, env = algo or of_file["algo"], env or of_file["env"]
+        keys = read_config(config, flags, algo, env)
+        algo_of_file = keys.pop("algo", None)
+        env_of_file = keys.pop("env", None)
+        algo = algo or str(algo_of_file or "")
+        env = env or str(env_of_file or "")
         chosen: dict[str, Any] = {"runtime": runtime} if algo and runtime is not None else {}
-        configure(algo or "a2c", env=env or "CartPole-v1", **chosen).override(keys, source=config)
+        shown = configure(algo or "a2c", env=env or "CartPole-v1", **chosen)
+        shown.override(keys, source=config)  # raises for a wrong key
         values |= keys
     if runtime is not None:
         values["runtime"] = runtime
     return Settings(algo, env, values, note)
 
 
-def _check_code(values: Mapping[str, Any], named: Collection[str], *, source: str, trusted: bool) -> None:
-    """ConfigError where a file of someone else names code, or a cluster, and the command line has not `named` that."""
-    values = {name: value for name, value in values.items() if name not in named}
-    connects = [each for each in connections(values) if each.startswith("ray_address")]
-    check_code(foreign_code(values), source=source, trusted=trusted, connects=connects, remedy="name it on the command "
-               "line too, as ALGO or by --env, --network or --ray-address")
-
-
 def _unexpected(word: str, names: Iterable[str], prog: str) -> ConfigError:
     """The error for a word that is no argument of the command, whose options have these `names`."""
     if not word.startswith("-"):
-        return ConfigError(f"unexpected argument {word!r}; options begin with --; see {prog} --help")
+        return ConfigError(f"unexpected argument {word!r}; options begin with --; see {prog} "
+                           "--help")
     flag = word.partition("=")[0].replace("_", "-")
     hint = suggestion(flag.lstrip("-").replace("-", "_"), names, flags=True)
     return ConfigError(f"unknown argument {flag!r}{hint}; see {prog} --help")

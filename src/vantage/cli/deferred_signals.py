@@ -1,10 +1,12 @@
-"""Delay signals that arrive while a module is imported until the import has ended, then send them again."""
+"""Delays signals that arrive during an import, and sends them again when it has ended."""
 
 from __future__ import annotations
 
 import os
 import sys
-from _thread import start_new_thread  # threading.Thread takes locks that the interrupted code may hold
+
+# Not threading.Thread: it takes locks that the interrupted code may hold.
+from _thread import start_new_thread
 from time import monotonic, sleep
 from types import FrameType
 
@@ -16,7 +18,7 @@ _AGAIN_SECONDS = 0.05
 class Postponed:
     """Delays a signal that arrives during an import.
 
-    An exception of its handler must not be raised there: torch's C++ code calls Python while it is imported, and an
+    Its handler must not raise there: torch's C++ code calls Python while it is imported, and an
     exception there aborts the process (torch 2.13, one of 104 interrupted starts).
     """
 
@@ -28,14 +30,16 @@ class Postponed:
     def waits(self, number: int, frame: FrameType | None) -> bool:
         """Whether the signal is delayed: a handler called at `frame` must then ignore it.
 
-        During an import a second signal ends the process at once, as does the first after `LONGEST_IMPORT_SECONDS`.
+        During an import a second signal ends the process at once, as does the first after
+        `LONGEST_IMPORT_SECONDS`.
         """
         sent_again = self._sent_again
         self._sent_again = False
         if not is_importing(frame):
             self.forget()
             return False
-        if self._since and (not sent_again or monotonic() > self._since + LONGEST_IMPORT_SECONDS):
+        too_late = monotonic() > self._since + LONGEST_IMPORT_SECONDS
+        if self._since and (not sent_again or too_late):
             end_process(number)
         self._since = self._since or monotonic()
         start_new_thread(self._send_again, (number,))
@@ -64,7 +68,9 @@ def is_importing(frame: FrameType | None) -> bool:
 
 def end_process(number: int) -> None:
     """End this process, and all that it has started, with the status of the signal `number`."""
-    if kill_descendants := getattr(sys.modules.get("vantage._host.processes"), "kill_descendants", None):
+    processes = sys.modules.get("vantage._host.processes")  # may not be imported yet
+    kill_descendants = getattr(processes, "kill_descendants", None)
+    if kill_descendants is not None:
         kill_descendants()
     if sys.stdout and sys.stdout.isatty():
         os.write(1, b"\x1b[?25h\n")  # the live panel hides the cursor

@@ -16,61 +16,90 @@ from vantage.config.flat import GROUPS
 from vantage.keys.fields import in_text, type_hints
 
 _EXPLAINED = frozenset({
-    "num_envs", "env_kwargs", "network", "memory", "frame_stack", "init_from", "optimizer", "lr", "rollout_length",
-    "num_workers", "device", "steps", "seed", "eval_every", "max_minutes"})
-"""Keys that --help explains beside the algorithm's own; of the others it shows the defaults."""
+    "num_envs", "env_kwargs", "network", "memory", "frame_stack", "init_from", "optimizer", "lr",
+    "rollout_length", "num_workers", "device", "steps", "seed", "eval_every", "max_minutes"})
+"""Keys that --help explains besides the algorithm's own; of the others it shows the defaults."""
+_FLAG_WIDTH = 25
+_HELP_INDENT = " " * 28
 
 
-def print_help(shown: Config, kind: Any, own: Any, prog: str, word: str, text: str, *,
+def print_help(config: Config, kind: Any, own: Any, prog: str, word: str, text: str, *,
                everything: bool) -> NoReturn:
-    """Print the options of a command, which are fields of `kind` and parameters of `own`, and the keys of `shown`.
+    """Print what a command takes: fields of `kind`, parameters of `own`, and the keys of `config`.
 
-    Each key is explained with `everything`, else only the common ones. `word` is the command's first argument.
+    Each key is explained with `everything`, else only the common ones. `word` is the command's
+    first argument.
     """
-    text = f"{text} Defaults are those of {shown.algo} on {shown.env.id}."
+    text = f"{text} Defaults are those of {config.algo} on {config.env.id}."
     if everything:
-        groups = [(name, Annotated[_group(getattr(shown, name)), FlagConversionOff]) for name in GROUPS]
-        parse(make_dataclass("Arguments", [*options(kind, own), *groups]), ["--help"], prog, text)
+        groups = [(name, Annotated[_group(getattr(config, name)), FlagConversionOff])
+                  for name in GROUPS]
+        arguments = make_dataclass("Arguments", [*options(kind, own), *groups])
+        parse(arguments, ["--help"], prog, text)  # exits
     with suppress(SystemExit):
         parse(make_dataclass("Arguments", options(kind, own)), ["--help"], prog, text)
     width = shutil.get_terminal_size().columns
     for group in GROUPS:
-        print(_group_help(shown, group, width))
+        print(_group_help(config, group, width))
     print(f"{prog} {word} --help-all explains every key.")
     raise SystemExit(0)
 
 
 def options(kind: Any, own: Any) -> list[tuple[str, Any]]:
-    """The fields of tyro's class for what a command takes beside config keys."""
+    """The fields of tyro's class for what a command takes besides config keys."""
     return [("choice", Annotated[object, arg(constructor=kind, name="")]),
             ("own", Annotated[object, arg(constructor=own, name="")])]
 
 
 def _group(part: Any) -> type:
-    """The keys of one group of a config as a class without checks, whose defaults are their values in `part`."""
+    """A class of one group's keys without checks, whose defaults are the values in `part`."""
     hints = type_hints(part.__class__)
-    kind = make_dataclass(type(part).__name__, [
-        (f.name, Annotated[hints[f.name], arg(metavar="|".join(f.metadata.get("choices", ())) or None)],
-         field(default=getattr(part, f.name), metadata=f.metadata)) for f in fields(part) if f.name != "id"])
+    keys = []
+    for f in fields(part):
+        if f.name == "id":
+            continue
+        choices = "|".join(f.metadata.get("choices", ()))
+        keys.append((f.name, Annotated[hints[f.name], arg(metavar=choices or None)],
+                     field(default=getattr(part, f.name), metadata=f.metadata)))
+    kind = make_dataclass(type(part).__name__, keys)
     kind.__doc__ = first_line(type(part))
     return kind
 
 
-def _group_help(shown: Config, group: str, width: int) -> str:
-    """A line for each key of the algorithm and each common key; the others with their defaults alone."""
-    lines, others = [fill(f"{group}: {first_line(getattr(shown, group))}", width, subsequent_indent="  ",
-                          break_on_hyphens=False)], []
-    values = shown.flat()
-    for name, key in shown.flat_keys().items():
+def _group_help(config: Config, group: str, width: int) -> str:
+    """A line for each key of the algorithm and each common key; only the defaults of the others."""
+    title = f"{group}: {first_line(getattr(config, group))}"
+    lines = [fill(title, width, subsequent_indent="  ", break_on_hyphens=False)]
+    others = []
+    values = config.flat()
+    for name, key in config.flat_keys().items():
         if key.group != group or name == "env":
             continue
         flag = f"--{name.replace('_', '-')} {in_text(values[name])}"
         if group == "algorithm" or name in _EXPLAINED:
-            text = fill(key.rules.get("help", "").partition(";")[0], max(48, width), initial_indent=" " * 28,
-                        subsequent_indent=" " * 28)
-            lines.append(f"  {flag:<25} {text[28:]}" if len(flag) <= 25 else f"  {flag}\n{text}")
+            summary = key.rules.get("help", "").partition(";")[0]
+            lines.append(_explained(flag, summary, width))
         else:
-            others.append(flag.replace(" ", "\0").replace("-", "\1"))  # neither is a place to break a line
+            others.append(_unbreakable(flag))
     if others:
-        lines.append(fill("  ".join(others), width, initial_indent="  ", subsequent_indent="  "))
-    return "\n".join(lines).replace("\0", " ").replace("\1", "-")
+        text = fill("  ".join(others), width, initial_indent="  ", subsequent_indent="  ")
+        lines.append(_breakable(text))
+    return "\n".join(lines)
+
+
+def _explained(flag: str, summary: str, width: int) -> str:
+    """A flag with its default, and the summary beside it, or below it if the flag is long."""
+    text = fill(summary, max(48, width), initial_indent=_HELP_INDENT,
+                subsequent_indent=_HELP_INDENT)
+    if len(flag) > _FLAG_WIDTH:
+        return f"  {flag}\n{text}"
+    return f"  {flag:<{_FLAG_WIDTH}} {text[len(_HELP_INDENT):]}"
+
+
+def _unbreakable(flag: str) -> str:
+    """`flag` with other characters in place of those at which `fill` breaks lines."""
+    return flag.replace(" ", "\0").replace("-", "\1")
+
+
+def _breakable(text: str) -> str:
+    return text.replace("\0", " ").replace("\1", "-")

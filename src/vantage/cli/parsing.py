@@ -29,19 +29,26 @@ REGISTRY = ConstructorRegistry()
 
 
 def first_line(item: object) -> str:
+    """The first line of a docstring."""
     return (item.__doc__ or "").partition("\n")[0]
 
 
 def arguments_of(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with the parameters of `command` that returns its positional and keyword arguments."""
+    """A function with the parameters of `command` that returns its arguments: a tuple, a dict."""
     return wraps(command)(lambda *words, **options: (words, options))
 
 
 def option_names(command: Callable[..., Any]) -> list[str]:
-    """The options of a command, also those that a dataclass among its parameters holds, without its settings."""
-    hints = get_type_hints(command)
-    return [option for name, hint in hints.items() if name not in ("settings", "return")
-            for option in ([f.name for f in fields(hint)] if is_dataclass(hint) else [name])]
+    """The options of a command, including the fields of dataclasses among its parameters."""
+    names = []
+    for name, hint in get_type_hints(command).items():
+        if name in ("settings", "return"):
+            continue
+        if is_dataclass(hint):
+            names += [f.name for f in fields(hint)]
+        else:
+            names.append(name)
+    return names
 
 
 def parse(kind: Any, argv: Sequence[str], prog: str, description: str) -> tuple[Any, list[str]]:
@@ -49,8 +56,8 @@ def parse(kind: Any, argv: Sequence[str], prog: str, description: str) -> tuple[
     if shutil.get_terminal_size().columns < 20:  # tyro 1.0 never returns below 8
         os.environ["COLUMNS"] = "20"
     with errors_in_one_line():
-        return tyro.cli(kind, args=argv, prog=prog, description=description, return_unknown_args=True, config=CONFIG,
-                        registry=REGISTRY)
+        return tyro.cli(kind, args=argv, prog=prog, description=description,
+                        return_unknown_args=True, config=CONFIG, registry=REGISTRY)
 
 
 @contextmanager
@@ -67,20 +74,23 @@ def _refuse(event: _errors.ParseErrorEvent) -> NoReturn:
 
 def _problem(event: _errors.ParseErrorEvent) -> str:
     if isinstance(event, _errors.MissingArgs):
-        arguments = [missing.arg for missing in event.missing_arguments]
-        return ", ".join(f"{_name(argument)} is missing{_choices(argument)}" for argument in arguments)
+        return ", ".join(f"{_name(missing.arg)} is missing{_choices(missing.arg)}"
+                         for missing in event.missing_arguments)
     if isinstance(event, _errors.BadValue):
         return f"{_name(event.argument)} needs a value{_choices(event.argument)}"
     if isinstance(event, _errors.InvalidChoice):
-        return f"{_name(event.argument)} takes no {event.value!r}; give one of these{_choices(event.argument)}"
+        return (f"{_name(event.argument)} takes no {event.value!r}; give one of these"
+                f"{_choices(event.argument)}")
     if isinstance(event, _errors.InstantiationFailure) and event.argument is not None:
         return f"{_name(event.argument)}: {event.message}"
     return "these arguments cannot be used together"
 
 
 def _name(argument: ArgumentDefinition) -> str:
-    """What help calls an argument: RUN, --episodes."""
-    return str(argument.lowered.metavar) if argument.is_positional() else argument.lowered.name_or_flags[-1]
+    """The name of an argument in help: RUN, --episodes."""
+    if argument.is_positional():
+        return str(argument.lowered.metavar)
+    return argument.lowered.name_or_flags[-1]
 
 
 def _choices(argument: ArgumentDefinition) -> str:
@@ -89,18 +99,30 @@ def _choices(argument: ArgumentDefinition) -> str:
     key = Config.every_key().get(argument.field.intern_name)
     if choices is None and key is not None:
         choices = key.rules["choices"]
-    return ": " + ", ".join(choice for choice in choices if choice != "None") if choices else ""
+    if not choices:
+        return ""
+    return ": " + ", ".join(choice for choice in choices if choice != "None")
+
+
+# Of a union, the first in this order says most.
+_METAVARS = {bool: "true|false", Schedule: "SCHEDULE", tuple: "INT,...", int: "INT",
+             float: "FLOAT", str: "STR"}
 
 
 @REGISTRY.primitive_rule
 def _values(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """Numbers as people write them, lists of them with commas, schedules, none, true and false."""
-    kinds = [kind for kind in kinds_of(info.type) if kind is not NoneType]
-    # Of a union, the first in this order says most.
-    metavars = {bool: "true|false", Schedule: "SCHEDULE", tuple: "INT,...", int: "INT", float: "FLOAT", str: "STR"}
-    origins = {get_origin(kind) or kind for kind in kinds}
-    if not kinds or not origins <= metavars.keys():
+    kinds = {get_origin(kind) or kind for kind in kinds_of(info.type)} - {NoneType}
+    if not kinds or not kinds <= _METAVARS.keys():
         return None
+
+    def from_words(words: list[str]) -> Any:
+        return typed(words[0], info.type)
+
     return PrimitiveConstructorSpec(
-        nargs=1, metavar=next(word for kind, word in metavars.items() if kind in origins), is_instance=lambda _: True,
-        instance_from_str=lambda words: typed(words[0], info.type), str_from_instance=lambda value: [in_text(value)])
+        nargs=1,
+        metavar=next(metavar for kind, metavar in _METAVARS.items() if kind in kinds),
+        is_instance=lambda _: True,
+        instance_from_str=from_words,
+        str_from_instance=lambda value: [in_text(value)],
+    )

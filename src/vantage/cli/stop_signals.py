@@ -1,4 +1,4 @@
-"""Signals that end a training: saved after its update, or at once."""
+"""Signals that end a training after its update, saved, or at once."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ if TYPE_CHECKING:
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal, its argument, came before training began, when there was nothing to save."""
+    """A signal, the argument, arrived before training began, when there was nothing to save."""
 
 
 NATIVE_SECONDS = 1.0
 """Seconds after a second signal in which native code may return to Python."""
 PATIENCE_SECONDS = 4.0
-"""Seconds in which a rollout may end after a signal, and up to a tick of `TimeLimit` more; then it is interrupted."""
+"""Seconds after a signal until a rollout is interrupted, and up to a tick of `TimeLimit` more."""
 
 
 class Stop:
-    """A context in which SIGINT, SIGTERM and SIGHUP ask the run to stop after its update; a second one exits at once.
+    """A context in which SIGINT, SIGTERM and SIGHUP ask the run to stop after its update.
 
-    Its end restores the signal handlers from before it. A child that an environment forks meanwhile ends at a signal:
-    unwinding Vantage's stack there would remove or rewrite files of the run.
+    A second signal exits at once. The end of the context restores the former signal handlers. A
+    child that an environment forks meanwhile ends at a signal: unwinding Vantage's stack there
+    would remove or rewrite files of the run.
     """
 
     _active: ClassVar[Stop | None] = None
@@ -53,7 +54,8 @@ class Stop:
         self._arrivals, self._wakeup = os.pipe()
         os.set_blocking(self._wakeup, False)
         self._former_wakeup = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
-        threading.Thread(target=self._count, args=(self._arrivals,), daemon=True, name="second signal").start()
+        threading.Thread(target=self._count, args=(self._arrivals,), daemon=True,
+                         name="second signal").start()
         Stop._active = self
         return self
 
@@ -75,7 +77,10 @@ class Stop:
         return self.signal != 0
 
     def _count(self, arrivals: int) -> None:
-        """End the process at a second signal that native code keeps from `_handle`, such as Ray's while it connects."""
+        """End the process at a second signal, even while native code keeps it from `_handle`.
+
+        Ray's does so while it connects.
+        """
         signals = 0
         with os.fdopen(arrivals, "rb", buffering=0) as pipe:
             while number := pipe.read(1):
@@ -102,8 +107,9 @@ class Stop:
         if self.display is not None and self.display.live is not None:
             self.display.stop_message = text
         else:
+            # Not through stderr's buffer, which the interrupted code may be using.
             with contextlib.suppress(OSError):
-                os.write(2, f"{text}\n".encode())  # without stderr's buffer, which the interrupted code may be using
+                os.write(2, f"{text}\n".encode())
 
     @classmethod
     def _leave_child(cls) -> None:

@@ -1,4 +1,4 @@
-"""Commands around training, which evaluate, show, measure and export. Each imports its tool when it is called."""
+"""Commands that evaluate, show, measure and export. Each imports its tool when it is called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from vantage.errors import ConfigError
 
 Run = Positional[Annotated[str, Doc("run directory"), arg(metavar="RUN")]]
 Checkpoint = Annotated[str, Doc("latest, best or a step; auto: best if there is one")]
-Trust = Annotated[bool, Doc("import the modules that the run's config names, which runs their code")]
+Trust = Annotated[bool, Doc("import the modules that the run's config names, which runs their "
+                            "code")]
 Json = Annotated[bool, Doc("print one JSON object")]
 SHORT = arg(aliases=("-o",))
 
@@ -26,22 +27,30 @@ class Play:
     """How a run's policy plays."""
 
     checkpoint: Checkpoint = "auto"
-    deterministic: Annotated[bool, Doc("take the most probable actions; default: as the run's evaluations")] = False
-    stochastic: Annotated[bool, Doc("sample actions; the default with images and discrete actions")] = False
+    deterministic: Annotated[bool, Doc("take the most probable actions; default: as the run's "
+                                       "evaluations")] = False
+    stochastic: Annotated[bool, Doc("sample actions; the default with images and discrete "
+                                    "actions")] = False
     seed: Annotated[int, Doc("seed of the environments and actions")] = 0
     trust: Trust = False
 
     def arguments(self) -> dict[str, Any]:
-        """Keyword arguments of a tool that plays; `deterministic` is None for the environment's default."""
+        """Keyword arguments of a tool that plays; `deterministic` is None for the run's default."""
         if self.deterministic and self.stochastic:
-            raise ConfigError("--deterministic and --stochastic exclude each other; leave one of them out")
-        mode = self.deterministic if self.deterministic or self.stochastic else None
-        return {"deterministic": mode, "checkpoint": self.checkpoint, "seed": self.seed, "trust": self.trust}
+            raise ConfigError("--deterministic and --stochastic exclude each other; leave one of "
+                              "them out")
+        mode = None
+        if self.deterministic or self.stochastic:
+            mode = self.deterministic
+        return {"deterministic": mode, "checkpoint": self.checkpoint, "seed": self.seed,
+                "trust": self.trust}
+
+
+MaxSteps = Annotated[int, Doc("cut games after this many steps; 0: as the run")]
 
 
 def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, play: Play,
-             max_episode_steps: Annotated[int, Doc("cut games after this many steps; 0: as the run")] = 0,
-             json: Json = False) -> None:
+             max_episode_steps: MaxSteps = 0, json: Json = False) -> None:
     """Evaluate a run's policy on whole games."""
     arguments = play.arguments()
     from vantage.agents.evaluate import evaluate
@@ -70,7 +79,8 @@ def watch(run: Run, *, play: Play = _LATEST) -> None:
     watch(run, **arguments)
 
 
-def preview(settings: Settings, *, output: Annotated[Path, Doc("the picture, .png"), SHORT]) -> None:
+def preview(settings: Settings, *,
+            output: Annotated[Path, Doc("the picture, .png"), SHORT]) -> None:
     """Draw the observations that the network receives from an environment."""
     config = settings.config()
     from vantage.tools.preview import preview
@@ -86,52 +96,71 @@ def play(settings: Settings) -> None:
     play(config, say=write_line)
 
 
-def plot(runs: Positional[Annotated[list[str], Doc("runs or folders of runs; seeds of one setting become a band"),
-                                    arg(metavar="RUN")]],
-         *, output: Annotated[Path, Doc("the figure: .png, .svg or .pdf"), SHORT] = Path("plot.png"),
+Runs = Annotated[list[str], Doc("runs or folders of runs; seeds of one setting become a band"),
+                 arg(metavar="RUN")]
+
+
+def plot(runs: Positional[Runs], *,
+         output: Annotated[Path, Doc("the figure: .png, .svg or .pdf"), SHORT] = Path("plot.png"),
          x: Annotated[Literal["steps", "minutes", "frames"], Doc("horizontal axis")] = "steps",
          metric: Annotated[str, Doc("metric of metrics.jsonl")] = "rollout/ep_rew_mean",
-         aggregate: Annotated[Literal["mean", "iqm"], Doc("mean of seeds, or interquartile mean")] = "mean",
+         aggregate: Annotated[Literal["mean", "iqm"],
+                              Doc("mean of seeds, or interquartile mean")] = "mean",
          csv: Annotated[Path | None, Doc("also write the plotted numbers to this file")] = None,
          trust: Trust = False) -> None:
     """Draw the curves of runs."""
     from vantage.tools.plot import plot, summary_rows
 
     groups = plot(runs, output, x=x, metric=metric, aggregate=aggregate, csv=csv, trust=trust)
-    rows = [tuple(printable(word).replace("\n", "\\n") for word in row)
-            for row in ((metric, "at the end", "highest"), *summary_rows(groups, x))]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        write_line("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    rows = [(metric, "at the end", "highest"), *summary_rows(groups, x)]
+    _write_columns([[printable(word).replace("\n", "\\n") for word in row] for row in rows])
     write_line(output)
 
 
-def report(run: Run, *, output: Annotated[Path | None, Doc("the page; none: report.html in RUN"), SHORT] = None,
-           episodes: Annotated[int, Doc("games of the evaluation")] = 20, checkpoint: Checkpoint = "auto",
-           no_video: Annotated[bool, Doc("do not record a game")] = False, trust: Trust = False) -> None:
+def _write_columns(rows: list[list[str]]) -> None:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [word.ljust(width) for word, width in zip(row, widths, strict=True)]
+        write_line("  ".join(cells).rstrip())
+
+
+def report(run: Run, *,
+           output: Annotated[Path | None, Doc("the page; none: report.html in RUN"), SHORT] = None,
+           episodes: Annotated[int, Doc("games of the evaluation")] = 20,
+           checkpoint: Checkpoint = "auto",
+           no_video: Annotated[bool, Doc("do not record a game")] = False,
+           trust: Trust = False) -> None:
     """Write a run as one HTML page: scores, a game, curves, config."""
     from vantage.tools.report import report
 
-    write_line(report(run, output, episodes=episodes, video=not no_video, checkpoint=checkpoint, trust=trust))
+    write_line(report(run, output, episodes=episodes, video=not no_video, checkpoint=checkpoint,
+                      trust=trust))
 
 
-def export(run: Run, *, format: Annotated[Literal["onnx", "safetensors"], Doc("safetensors is for vantage.load")],
-           output: Annotated[Path | None, Doc("none: policy.onnx or policy.safetensors in RUN"), SHORT] = None,
+def export(run: Run, *, format: Annotated[Literal["onnx", "safetensors"],
+                                          Doc("safetensors is for vantage.load")],
+           output: Annotated[Path | None, Doc("none: policy.onnx or policy.safetensors in RUN"),
+                             SHORT] = None,
            checkpoint: Checkpoint = "auto", trust: Trust = False) -> None:
     """Write a run's policy to one file."""
     from vantage.tools.export import export
 
-    write_line(export(run, format=format, output=output, checkpoint=checkpoint, trust=trust).sentence())
+    exported = export(run, format=format, output=output, checkpoint=checkpoint, trust=trust)
+    write_line(exported.sentence())
 
 
-def push(run: Run, repo: Positional[Annotated[str, Doc("repository of the hub: OWNER/NAME"), arg(metavar="REPO")]], *,
+Repository = Annotated[str, Doc("repository of the hub: OWNER/NAME"), arg(metavar="REPO")]
+
+
+def push(run: Run, repo: Positional[Repository], *,
          private: Annotated[bool, Doc("create the repository as a private one")] = False,
          episodes: Annotated[int, Doc("games of the evaluation in the model card")] = 20,
          checkpoint: Checkpoint = "auto", trust: Trust = False) -> None:
     """Upload a run's policy to the Hugging Face hub."""
     from vantage.tools.push import push
 
-    write_line(push(run, repo, private=private, episodes=episodes, checkpoint=checkpoint, trust=trust))
+    write_line(push(run, repo, private=private, episodes=episodes, checkpoint=checkpoint,
+                    trust=trust))
 
 
 def bench(settings: Settings, *, seconds: Annotated[float, Doc("how long to measure")] = 30.0,
@@ -157,7 +186,7 @@ def doctor(*, json: Json = False) -> int:
             write_line(finding.lines())
     problems = [finding.name for finding in findings if finding.status == "problem"]
     if json:
-        write_line(dumps({"works": not problems, "findings": [asdict(finding) for finding in findings]}))
+        write_line(dumps({"works": not problems, "findings": list(map(asdict, findings))}))
     elif problems:
         write_line(f"\ntraining does not work: fix {', '.join(problems)}")
     else:
@@ -165,8 +194,11 @@ def doctor(*, json: Json = False) -> int:
     return 1 if problems else 0
 
 
-def list_(what: Positional[Annotated[str, Doc("algorithms, networks, presets, defaults, environments or all"),
-                                     arg(metavar="WHAT")]] = "all") -> None:
+What = Annotated[str, Doc("algorithms, networks, presets, defaults, environments or all"),
+                 arg(metavar="WHAT")]
+
+
+def list_(what: Positional[What] = "all") -> None:
     """List algorithms, networks, presets, defaults and environments, or one of these."""
     from vantage.config.configure import catalogue
 

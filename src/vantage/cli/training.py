@@ -32,14 +32,18 @@ from vantage.tools.search.command import Options
 if TYPE_CHECKING:
     from vantage.types import Report
 
-Finish = Annotated[bool, Doc("at the end, evaluate, draw curve.png, record game.mp4 and print the paths")]
+Finish = Annotated[bool, Doc("at the end, evaluate, draw curve.png, record game.mp4 and print the "
+                             "paths")]
 
 
-def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directory; none: runs/ENV/ALGO-N")] = None,
-          root: Annotated[str, Doc("folder of new runs, or a URL, as s3://BUCKET/RUNS, for a copy")] = "runs",
+def train(settings: Settings, *,
+          run: Annotated[str | None, Doc("new run directory; none: runs/ENV/ALGO-N")] = None,
+          root: Annotated[str, Doc("folder of new runs, or a URL, as s3://BUCKET/RUNS, for a "
+                                   "copy")] = "runs",
           dry_run: Annotated[bool, Doc("print the resolved config as JSON and stop")] = False,
           report: Finish = False,
-          seeds: Annotated[int, Doc("runs, with the seeds from --seed on; then their mean, interval and IQM")] = 1,
+          seeds: Annotated[int, Doc("runs, with the seeds from --seed on; then their mean, "
+                                    "interval and IQM")] = 1,
           jobs: Annotated[int, Doc("runs of --seeds at a time")] = 1) -> int:
     """Train an agent in a new run directory."""
     config = settings.config()
@@ -47,39 +51,56 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
     if "seed" not in settings.values and seeds == 1 and not dry_run:  # another run for each call
         config = config.change(seed=randbits(31))
         note = f"seed {config.run.seed}, drawn for this run; {note}"
+    _check_seeds(seeds, jobs, root, report)
+    if dry_run:
+        _check_imports(config)
+        write_line(config.to_json())
+        return 0
+    if seeds > 1:
+        return _train_seeds(config, seeds, jobs, run)
+    from vantage.runtimes.training import train_updates
+
+    return _follow(config, train_updates(config, run=run, root=root), report, note)
+
+
+def _check_seeds(seeds: int, jobs: int, root: str, report: bool) -> None:
+    """ConfigError for numbers of seeds and jobs out of range, and options that exclude seeds."""
     for name, value in (("seeds", seeds), ("jobs", jobs)):
         if not 1 <= value <= 1000:
             raise ConfigError(f"--{name} {value} is not from 1 to 1,000")
     if seeds > 1 and root != "runs":
         raise ConfigError("--root is for one run; name the directory of several seeds with --run")
     if jobs > seeds:
-        raise ConfigError(f"--jobs {jobs} is more than --seeds {seeds}; give at most one job for each seed")
+        raise ConfigError(f"--jobs {jobs} is more than --seeds {seeds}; give at most one job for "
+                          "each seed")
     if report and seeds > 1:
-        raise ConfigError("--report is for one run; leave it out with --seeds, which draws and evaluates anyway")
-    if dry_run:
-        _check_imports(config)
-        write_line(config.to_json())
-        return 0
-    if seeds > 1:
-        from vantage.runtimes.training import check
-        from vantage.tools.display import say
-        from vantage.tools.seeds import train_seeds
+        raise ConfigError("--report is for one run; leave it out with --seeds, which draws and "
+                          "evaluates anyway")
 
-        check(config)
-        with Stop() as stop:
-            directory = train_seeds(config, seeds, jobs, run, stop.requested)
-        if stop.signal:
-            again = ["vantage", *sys.argv[1:], *([] if run is not None else ["--run", str(directory)])]
-            say(f"stopped by {signal.Signals(stop.signal).name}, all runs saved; go on with: {join(again)}")
-            return 128 + stop.signal
-        return 0
-    from vantage.runtimes.training import train_updates
 
-    return _follow(config, train_updates(config, run=run, root=root), report, note)
+def _train_seeds(config: Config, seeds: int, jobs: int, run: str | None) -> int:
+    from vantage.runtimes.training import check
+    from vantage.tools.display import say
+    from vantage.tools.seeds import train_seeds
+
+    check(config)
+    with Stop() as stop:
+        directory = train_seeds(config, seeds, jobs, run, stop.requested)
+    if not stop.signal:
+        return 0
+    again = ["vantage", *sys.argv[1:]]
+    if run is None:
+        again += ["--run", str(directory)]
+    say(f"stopped by {_name(stop)}, all runs saved; go on with: {join(again)}")
+    return 128 + stop.signal
+
+
+def _name(stop: Stop) -> str:
+    return signal.Signals(stop.signal).name
 
 
 def _check_imports(config: Config) -> None:
-    """ConfigError for what only a training would notice: other modules, and files, that the config names."""
+    """ConfigError for modules and files of the config that otherwise only a training would read."""
     if config.optimizer.optimizer not in OPTIMIZERS:  # the others are classes of torch
         import torch
 
@@ -97,22 +118,26 @@ def _check_imports(config: Config) -> None:
 
 def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent steps")] = None,
            extend_schedule: Annotated[bool, Doc("stretch schedules over the new total")] = False,
-           max_minutes: Annotated[float | None, Doc("stop this session after this wall time")] = None,
-           device: Annotated[str | None, Doc("cpu, cuda, cuda:0 or auto, from now on")] = None, report: Finish = False,
-           trust: Trust = False) -> int:
+           max_minutes: Annotated[float | None,
+                                  Doc("stop this session after this wall time")] = None,
+           device: Annotated[str | None, Doc("cpu, cuda, cuda:0 or auto, from now on")] = None,
+           report: Finish = False, trust: Trust = False) -> int:
     """Continue a run from its newest valid checkpoint."""
     path = Path(run)
     if is_url(run):
         from vantage.runs.mirror import fetch  # imports torch, before which a wrong RUN is refused
 
         path = fetch(run)
-    config = RunDirectory.open(path, trust=trust).config  # the updates check what it connects to and runs
+    # `resume_updates` checks the code and the cluster that the config names.
+    config = RunDirectory.open(path, trust=trust).config
     from vantage.runtimes.training import resume_updates
 
-    updates = resume_updates(path, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes, device=device,
-                             trust=trust)
-    config = config.change(steps=steps or config.run.steps,
-                           max_minutes=config.run.max_minutes if max_minutes is None else max_minutes)
+    updates = resume_updates(path, steps=steps, extend_schedule=extend_schedule,
+                             max_minutes=max_minutes, device=device, trust=trust)
+    if steps:
+        config = config.change(steps=steps)
+    if max_minutes is not None:
+        config = config.change(max_minutes=max_minutes)
     return _follow(config, updates, report)
 
 
@@ -122,13 +147,17 @@ def search(settings: Settings, *, study: Options) -> int:
     from vantage.tools.search.command import search
 
     with Stop() as stop, messages_to(MessageHandler(say), logging.INFO):
-        result = search(settings.algo, env=settings.env, stop=stop.requested, **asdict(study), **settings.values)
+        result = search(settings.algo, env=settings.env, stop=stop.requested, **asdict(study),
+                        **settings.values)
     if stop.signal:
-        say(f"stopped by {signal.Signals(stop.signal).name}, trials saved; the same command goes on")
+        say(f"stopped by {_name(stop)}, trials saved; the same command goes on")
         return 128 + stop.signal
-    assert result.best is not None and result.config is not None
-    say(f"best: trial {result.best.index} with {result.best.value:.6g}, see {result.directory}/results.csv. Next: "
-        f"vantage train --from-search {result.directory} --seed {result.config.run.seed + study.seeds}")
+    best = result.best
+    assert best is not None
+    assert result.config is not None
+    next_seed = result.config.run.seed + study.seeds
+    say(f"best: trial {best.index} with {best.value:.6g}, see {result.directory}/results.csv. "
+        f"Next: vantage train --from-search {result.directory} --seed {next_seed}")
     return 0
 
 
@@ -155,26 +184,28 @@ def _follow(config: Config, updates: Generator[Report | None], report: bool, not
         except Interrupted as error:
             display.note(f"interrupted environments {error}; their rollout is discarded")
         except Exception:
-            if last is not None and Path(last.run).is_dir():  # its error says what else to do
+            if last is not None and Path(last.run).is_dir():  # the error itself says the rest
                 step = newest_step(Path(last.run)) or 0
                 display.note(f"failed; fix the error, then continue from step {step:,} with: "
                              f"vantage resume {quote(last.run)}")
             raise
     if last is None:
         return 1
+    run = quote(last.run)
     if stop.signal:
         step = newest_step(Path(last.run)) or 0
-        say(f"stopped by {signal.Signals(stop.signal).name} at step {step:,}, saved; go on with: "
-            f"vantage resume {quote(last.run)}")
+        say(f"stopped by {_name(stop)} at step {step:,}, saved; go on with: vantage resume {run}")
         return 128 + stop.signal
-    if report:
-        from vantage.tools.final_report import final_report
+    if not report:
+        say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate "
+            f"{run}")
+        return 0
+    from vantage.tools.final_report import final_report
 
-        try:
-            final_report(Path(last.run))
-        except KeyboardInterrupt:
-            say(f"the training is done and saved in {last.run}; for a report of it: vantage report {quote(last.run)}")
-            raise
-    else:
-        say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {quote(last.run)}")
+    try:
+        final_report(Path(last.run))
+    except KeyboardInterrupt:
+        say(f"the training is done and saved in {last.run}; for a report of it: vantage report "
+            f"{run}")
+        raise
     return 0
