@@ -38,9 +38,9 @@ class Bench:
         return "\n".join(lines)
 
 
-def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -> Bench:
-    """Train `config` for about `seconds` after a warm-up round. Default: rounds of four seconds."""
-    rounds = rounds or max(5, int(seconds / _ROUND_SECONDS))
+def bench(config: Config, *, seconds: float = 30.0) -> Bench:
+    """Train `config` for about `seconds`, in rounds of at most four, after one that warms up."""
+    rounds = max(5, int(seconds / _ROUND_SECONDS))
     config = config.change(
         steps=10**12,
         max_minutes=0,

@@ -150,5 +150,6 @@ def _default_keys(spec: ActionSpec, num_actions: int, env: str) -> Keys:
         return {frozenset({"left"}): spec.low, frozenset({"right"}): spec.high,
                 frozenset(): (middle,)}
     raise ConfigError(f"keys cannot express the {spec.kind} actions {list(spec.sizes)} of {env}: "
-                      "play is for up to ten Discrete actions, one bounded number, and environments "
-                      "with a get_keys_to_action() that returns {(key, ...): action}")
+                      "play is for up to ten Discrete actions, one bounded number, and "
+                      "environments with a get_keys_to_action() that returns "
+                      "{(key, ...): action}")

@@ -30,7 +30,7 @@ _COLUMNS = ("seed", "checkpoint", "step", "return_mean", "return_std", "return_m
 Row = dict[str, Any]
 
 
-def score(run: Path, *, episodes: int = EPISODES) -> list[Row]:
+def score(run: Path) -> list[Row]:
     """A row for the latest checkpoint of the run, and one for the best if there is one."""
     directory = RunDirectory.open(run, trust=True)
     config = directory.config
@@ -40,7 +40,7 @@ def score(run: Path, *, episodes: int = EPISODES) -> list[Row]:
     agents = [load(run, checkpoint=checkpoint, trust=True) for checkpoint in checkpoints]
     rows = []
     for checkpoint, agent in zip(checkpoints, agents, strict=True):
-        result, = evaluate_agent(agent, [agent.deterministic], episodes=episodes)
+        result, = evaluate_agent(agent, [agent.deterministic], episodes=EPISODES)
         row = {
             **asdict(result),
             "seed": config.run.seed,

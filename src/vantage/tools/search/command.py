@@ -1,4 +1,4 @@
-"""`search` and its directory's JSON files. Optuna is imported only by the search itself."""
+"""`vantage.search`, and the JSON files of its directory. Optuna is imported when it is called."""
 
 from __future__ import annotations
 
@@ -32,47 +32,37 @@ def search(algorithm: str | type, *, env: str | Callable[..., Any],
            seeds: int = 1, jobs: int = 1, pruner: Pruner | None = None,
            reduction: int | None = None, storage: str | None = None, run: str | Path | None = None,
            stop: Callable[[], bool] = lambda: False, **overrides: Any) -> SearchResult:
-    """Search for good values of config keys with many short trainings, or continue the same search.
+    """Search for good values of config keys with many short trainings.
 
-        result = vantage.search("a2c", env="CartPole-v1", steps=50_000, trials=20, jobs=2,
-                                space={"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "memory": ["none", "lstm"]})
+        result = vantage.search(
+            "a2c", env="CartPole-v1", steps=50_000, trials=20, jobs=2,
+            space={"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "memory": ["none", "lstm"]})
         config = result.config.change(seed=1)
 
-    `algorithm`, `env` and `overrides` are those of `vantage.configure`, for what all trials have in common. `grid` maps
-    keys to lists of values, all combinations of which are trained; `space` maps keys to a list of choices or to a range
-    of `low` and `high`, perhaps with `log` or `step`, from which Optuna draws `trials` points (30). Both may also be a
-    JSON file. A trial is trained with `seeds` seeds, up to `jobs` trials at a time in processes of their own, so that a
-    script needs `if __name__ == "__main__":`.
+    `algorithm`, `env` and `overrides` are those of `vantage.configure`, for what all trials have in
+    common. `grid` maps keys to lists of values, and all combinations are trained. `space` maps keys
+    to a list of choices or to a range of `low` and `high`, optionally with `log` or `step`, from
+    which Optuna draws `trials` points (30). Both may also be a JSON file. Each trial is trained
+    with `seeds` seeds. Up to `jobs` trials train at a time, in processes of their own, so a script
+    needs `if __name__ == "__main__":`.
 
     `pruner` asha, for a space, ends poor trials early: of `reduction` (3) trials one continues.
     `storage` is an Optuna database that machines share. `run` is the directory, by default
-    runs/search/ENV/ALGO-N; an interrupted search goes on when it is called again with the same
-    arguments. `stop` is called about once a second; where it returns True, all trials are saved and
+    runs/search/ENV/ALGO-N; an interrupted search continues when it is called again with the same
+    arguments. `stop` is called about once a second; once it returns True, all trials are saved and
     the search ends. Progress goes to the logger `vantage` at the level INFO.
 
     ConfigError if no trial could start with the arguments; VantageError if no trial has a value in
     the end.
     """
     require("search", "optuna", "sqlalchemy", "matplotlib")
-    given = {name: value for name, value in (("grid", grid), ("space", space)) if value is not None}
-    if len(given) != 1:
-        raise ConfigError("what is to be searched? Give either --grid FILE.json or --space "
-                          "FILE.json")
-    for name, number, low in (("trials", trials, 1), ("seeds", seeds, 1), ("jobs", jobs, 1),
-                              ("reduction", reduction, 2)):
-        if number is not None and not low <= number <= MOST:
-            raise ConfigError(f"--{name} {number} is not from {low} to {MOST:,}")
-    if grid is not None and trials:
-        raise ConfigError("--trials has no effect on a grid, which runs all points once; leave it "
-                          "out")
+    options = Options(grid=_text(grid), space=_text(space), trials=trials, seeds=seeds, jobs=jobs,
+                      pruner=pruner, reduction=reduction, storage=storage)
+    _check_options(options)
     from vantage.tools.search.plan import make_plan
     from vantage.tools.search.scheduler import train_all
     from vantage.tools.search.study import open_storage
 
-    text = {name: json.dumps(value, default=importable) if isinstance(value, Mapping)
-            else str(value) for name, value in given.items()}
-    options = Options(**text, trials=trials, seeds=seeds, jobs=jobs, pruner=pruner,
-                      reduction=reduction, storage=storage)
     for value in (algorithm, env, *overrides.values()):
         if callable(value):
             importable(value)
@@ -85,26 +75,57 @@ def search(algorithm: str | type, *, env: str | Callable[..., Any],
         return train_all(plan, options, directory, stop)
 
 
+def _check_options(options: Options) -> None:
+    """ConfigError unless there is a grid or a space, and for numbers out of range."""
+    if (options.grid is None) == (options.space is None):
+        raise ConfigError("what is to be searched? Give either --grid FILE.json or --space "
+                          "FILE.json")
+    for name, low in (("trials", 1), ("seeds", 1), ("jobs", 1), ("reduction", 2)):
+        number = getattr(options, name)
+        if number is not None and not low <= number <= MOST:
+            raise ConfigError(f"--{name} {number} is not from {low} to {MOST:,}")
+    if options.grid is not None and options.trials:
+        raise ConfigError("--trials has no effect on a grid, which runs all points once; leave it "
+                          "out")
+
+
+def _text(domains: Mapping[str, Any] | str | Path | None) -> str | None:
+    """A grid or a space as the command takes it: JSON, or the path of a file."""
+    if domains is None:
+        return None
+    if isinstance(domains, Mapping):
+        return json.dumps(domains, default=importable)
+    return str(domains)
+
+
 def find_directory(definition: Mapping[str, Any], path: Path | None) -> Path:
     """`path`, or the directory of the search with this definition, or a new one."""
     try:
-        if path is None:
-            parent = Path("runs/search", directory_name(definition["env"]))
-            numbered = (parent / f"{definition['algo']}-{number}" for number in itertools.count(1))
-            path = next(path for path in numbered if not path.exists()
-                        or _read_definition(path) == definition)
+        path = path or _default_directory(definition)
         path.mkdir(parents=True, exist_ok=True)
         if not any(path.iterdir()):
             write_atomically(path / "search.json", json.dumps(definition, indent=2), os.getpid())
     except OSError as error:
         raise ConfigError(f"cannot use {path} for the search: {error.strerror}; choose another "
                           "--run") from None
-    if not (former := _read_definition(path)):
+    former = _read_definition(path)
+    if not former:
         raise ConfigError(f"{path} holds no search: search.json is missing or damaged; choose "
                           "another --run")
-    if different := [key for key, value in definition.items() if former.get(key) != value]:
+    different = [key for key, value in definition.items() if former.get(key) != value]
+    if different:
         raise ConfigError(f"{path} holds another search: {', '.join(different)} differ (see "
                           f"{path}/search.json); repeat its command, or choose another --run")
+    return path
+
+
+def _default_directory(definition: Mapping[str, Any]) -> Path:
+    """runs/search/ENV/ALGO-N of the same search, or the first that does not exist."""
+    parent = Path("runs/search", directory_name(definition["env"]))
+    for number in itertools.count(1):
+        path = parent / f"{definition['algo']}-{number}"
+        if not path.exists() or _read_definition(path) == definition:
+            break
     return path
 
 
@@ -115,14 +136,15 @@ def _read_definition(directory: Path) -> dict[str, Any]:
 
 
 def read_best(directory: Path) -> tuple[dict[str, Any], str, bool]:
-    """The flat config keys of the best trial of a search, a sentence that names it, and whether they are one's own."""
+    """The best trial of a search: flat config keys, a sentence that names it, and whether the
+    user's own search wrote it."""
     path = directory / "best.json"
     try:
         best = parse(read_text(path))
-        config = of_run({**best["config"], "algo": str(best["config"]["algo"]),
-                         "env": str(best["config"]["env"])})
+        config = best["config"]
+        keys = of_run({**config, "algo": str(config["algo"]), "env": str(config["env"])})
         trial = f"trial {best['trial']} of {directory}: {best['objective']} {best['value']:.6g}"
-        return config, trial, is_own(json.dumps(best["config"]), best.get(SIGNATURE))
+        return keys, trial, is_own(json.dumps(config), best.get(SIGNATURE))
     except (ConfigError, OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is missing or damaged ({error}); give the directory of a search "
                           "with a complete trial, or repeat the search's command") from None

@@ -20,18 +20,19 @@ from vantage.errors import ConfigError
 from vantage.tools.search.plan import Plan
 
 GRACE_SECONDS = 90
-"""A trial of another machine is retried after this time without a heartbeat."""
+"""Time without a heartbeat after which a trial of another machine is retried."""
+_LOCK_SECONDS = 60
+"""Longest wait for another writer of an SQLite file."""
 with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
     RETRY = RetryHeartbeatStaleTrialCallback(max_retry=3, inherit_intermediate_values=True)
-    """Enqueues the trial of a killed process or of a machine that is gone again."""
+    """Enqueues a trial again whose process was killed or whose machine is gone."""
 
 
 def open_storage(url: str | None, directory: Path) -> RDBStorage:
-    """The storage at `url`, which machines may share, or study.db of the directory, whose lock this process holds."""
+    """The storage at `url`, which machines may share, or study.db in the locked directory."""
     address = url or str(directory / "study.db")
     if address.endswith(".db") and "://" not in address:
-        # Seconds to wait for another writer.
-        address = f"sqlite:///{Path(address).resolve()}?timeout=60"
+        address = f"sqlite:///{Path(address).resolve()}?timeout={_LOCK_SECONDS}"
     try:
         if address == "sqlite://" or ":memory:" in address:
             raise ValueError("processes cannot share a database in memory")
@@ -55,7 +56,7 @@ def _begin_exclusively(engine: Engine) -> None:
     """Let a transaction of SQLite lock the database before it reads.
 
     Optuna reads that a trial waits, then sets it running. SQLite has no SELECT ... FOR UPDATE, so
-    that two processes could take the same trial:
+    two processes could take the same trial:
     https://docs.sqlalchemy.org/en/20/dialects/sqlite.html, transactions.
     """
     def leave_begin_to_us(connection: Any, _: object) -> None:
@@ -71,28 +72,33 @@ def load_study(plan: Plan, storage: RDBStorage) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     digest = hashlib.sha256(json.dumps(plan.definition(), sort_keys=True).encode()).hexdigest()
     pruner = SuccessiveHalvingPruner(min_resource=plan.rungs[0], reduction_factor=plan.reduction)
-    return optuna.create_study(storage=storage,
-                               study_name=f"vantage {plan.algo} {plan.base.env.id} {digest[:12]}",
-                               direction="maximize", load_if_exists=True, pruner=pruner)
+    name = f"vantage {plan.algo} {plan.base.env.id} {digest[:12]}"
+    return optuna.create_study(storage=storage, study_name=name, direction="maximize",
+                               load_if_exists=True, pruner=pruner)
 
 
 def enqueue(study: optuna.Study, plan: Plan, total: int) -> None:
     """Create the trials that the study lacks, up to `total`.
 
-    They wait in the study before any of them runs, so that each grid point exists once: GridSampler
-    may draw a point in several processes, and it knows no keys that vary together.
+    They wait in the study before any of them runs, so that each grid point exists once. Optuna's
+    GridSampler may draw a point in several processes, and cannot vary keys together.
     """
     present = {trial.user_attrs["index"] for trial in distinct(study)}
     for index in range(total):
         if index not in present:
-            study.enqueue_trial(dict(plan.points[index]) if plan.points else {},
-                                user_attrs={"index": index})
+            params = dict(plan.points[index]) if plan.points else {}
+            study.enqueue_trial(params, user_attrs={"index": index})
 
 
 def distinct(study: optuna.Study) -> list[FrozenTrial]:
-    """The newest trial of each index: a retry replaces the trial before, as does one that two machines enqueued."""
-    trials = (trial for trial in study.get_trials(deepcopy=False) if "index" in trial.user_attrs)
-    newest = {trial.user_attrs["index"]: trial for trial in trials}
+    """The newest trial of each index: a retry replaces the trial before.
+
+    So does a trial that two machines enqueued.
+    """
+    newest = {}
+    for trial in study.get_trials(deepcopy=False):
+        if "index" in trial.user_attrs:
+            newest[trial.user_attrs["index"]] = trial
     return [newest[index] for index in sorted(newest)]
 
 
@@ -101,7 +107,7 @@ def in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
 
 
 def requeue(study: optuna.Study, workers: Collection[str] | None = None) -> None:
-    """Return running trials, or those of `workers`, to the queue, with their numbers, values and runs."""
+    """Return running trials, or those of `workers`, to the queue; they keep values and runs."""
     for trial in in_state(study, TrialState.RUNNING):
         if workers is None or trial.user_attrs.get("worker") in workers:
             study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
