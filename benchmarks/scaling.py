@@ -107,8 +107,9 @@ def cpu_seconds() -> float:
 
 def waiting(algo: str, workers: int, **options: Any) -> vantage.Config:
     """Workers of one waiting environment each."""
-    return vantage.configure(algo, env="scaling:Waiting", steps=10**9, num_workers=workers, num_envs=1, eval_every=0,
-                             rollout_length=20, log_every_seconds=0.5, tensorboard=False, threads=1, **options)
+    return vantage.configure(algo, env="scaling:Waiting", steps=10**9, num_workers=workers, envs_per_worker=1,
+                             eval_every=0, rollout_length=20, log_every_seconds=0.5, tensorboard=False,
+                             threads=1, **options)
 
 
 def measure_waiting(arguments: argparse.Namespace) -> None:
@@ -140,7 +141,7 @@ def measure_pong(arguments: argparse.Namespace) -> None:
     """
     common: dict[str, Any] = {"env": "Pong", "steps": 10**9, "num_workers": 2, "threads": 1, "device": "cpu",
                               "eval_every": 0, "log_every_seconds": 0.5, "tensorboard": False}
-    batch = {name: value for name in ("num_envs", "rollout_length")
+    batch = {name: value for name in ("envs_per_worker", "rollout_length")
              if (value := getattr(arguments, name)) is not None}
     contestants = {"a3c": vantage.configure("a3c", **common, **batch)}
     for algo in arguments.algos:
@@ -215,7 +216,7 @@ def main() -> None:
     one.add_argument("--seconds", type=float, default=15.0, help="how long each (default: 15)")
     one = command("pong", measure_pong)
     one.add_argument("--algos", nargs="+", default=["a3c"], help="under Ray: a3c, a2c (default: a3c)")
-    one.add_argument("--num-envs", type=int, help="of each worker (default: as the algorithm's)")
+    one.add_argument("--envs-per-worker", type=int, help="environments of each worker (default: as the algorithm's)")
     one.add_argument("--rollout-length", type=int, help="(default: as the algorithm's)")
     one.add_argument("--rounds", type=int, default=3, help="(default: 3)")
     one.add_argument("--seconds", type=float, default=15.0, help="how long each (default: 15)")

@@ -66,15 +66,17 @@ SB3 = {
 SB3_PPO = {name.replace("sb3", "sb3-ppo"): title for name, title in SB3.items()}
 CLASSIC_ROLLOUT = 20
 LARGE_BATCH = {"num_envs": 32, "rollout_length": 20}
+A3C_BATCH = {"envs_per_worker": 16, "rollout_length": 5}
+LARGE_A3C_BATCH = {"envs_per_worker": 32, "rollout_length": 20}
 VANTAGE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vantage": ("a2c", "Vantage, the same work", {**SAME_WORK, **SB3_BATCH}),
     "vantage-batch": ("a2c", "Vantage, the same work but its own batch", SAME_WORK),
     "vantage-large": ("a2c", "Vantage, the same work in batches of 32 x 20", {**SAME_WORK, **LARGE_BATCH}),
     "vantage-default": ("a2c", "Vantage, all its own defaults", {}),
-    "a3c": ("a3c", "Vantage's A3C, a worker a core, the same work", {**SAME_WORK, **SB3_BATCH}),
-    "a3c-large": ("a3c", "Vantage's A3C, batches of 32 x 20", {**SAME_WORK, **LARGE_BATCH}),
+    "a3c": ("a3c", "Vantage's A3C, a worker a core, the same work", {**SAME_WORK, **A3C_BATCH}),
+    "a3c-large": ("a3c", "Vantage's A3C, batches of 32 x 20", {**SAME_WORK, **LARGE_A3C_BATCH}),
     "a3c-classic": ("a3c", "Vantage's A3C, one environment a worker, rollouts of 20",
-                    {**SAME_WORK, "num_envs": 1, "rollout_length": CLASSIC_ROLLOUT}),
+                    {**SAME_WORK, "envs_per_worker": 1, "rollout_length": CLASSIC_ROLLOUT}),
     "a3c-default": ("a3c", "Vantage's A3C, all its own defaults", {}),
 }
 VANTAGE_PPO: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -22,9 +22,10 @@ ROLLOUT = 8 * 4
 
 
 def configure(algo: str = "a2c", **options: Any) -> vantage.Config:
-    values = {"env": "tiny:Bandit", "runtime": "ray", "num_workers": 2, "num_envs": 4, "rollout_length": 8,
-              "threads": 1, "lr": "1e-2", "hidden": "16", "tensorboard": False, "log_every_seconds": 0.2,
-              "eval_every": 0, "device": "cpu"}
+    workers = options.get("num_workers", 2)
+    values = {"env": "tiny:Bandit", "runtime": "ray", "num_workers": workers, "num_envs": 4 * workers,
+              "rollout_length": 8, "threads": 1, "lr": "1e-2", "hidden": "16", "tensorboard": False,
+              "log_every_seconds": 0.2, "eval_every": 0, "device": "cpu"}
     return vantage.configure(algo, **(values | options))
 
 

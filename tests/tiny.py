@@ -7,6 +7,8 @@ import math
 import os
 import signal
 import time
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -54,6 +56,12 @@ class Bandit(Tiny):
 
     def play(self, action: Any) -> tuple[Any, bool]:
         return action == 1, True
+
+
+def acting(folder: Path) -> list[int]:
+    """The number of environments `Counted` that each process has stepped."""
+    steps = [path for path in folder.glob("*.steps") if path.stat().st_size > 2]
+    return sorted(Counter(path.name.partition("-")[0] for path in steps).values())
 
 
 class Counted(Bandit):

@@ -35,7 +35,7 @@ SYSTEMS = {system.name: system for system in (
     System("a2c", "a2c", "--num-envs 4 --eval-every 700 --eval-episodes 3", 2_000),
     System("ppo", "ppo", "--num-envs 4 --rollout-length 32 --tensorboard", 2_048),
     System("acer", "acer", "--num-envs 2 --replay-size 2k --replay-start 300 --replay-save-every 500", 1_500),
-    System("a3c", "a3c", "--num-envs 1 --num-workers 2", 2_000, exact=False, children=2),
+    System("a3c", "a3c", "--num-envs 2 --num-workers 2", 2_000, exact=False, children=2),
     System("async", "a2c", "--num-envs 2 --vector async", 1_500, children=2),
     System("ranks", "a2c", "--num-envs 4 --num-workers 2", 2_000, children=1))}
 

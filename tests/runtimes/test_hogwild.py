@@ -37,7 +37,7 @@ QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 0.2, "eval_eve
 def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, vantage.Report]:
     """The run of two workers, recurrent and with private statistics, and its last report. An evaluation always runs."""
     run = tmp_path_factory.mktemp("learned") / "run"
-    config = configure(env="tiny:DelayedReward", num_workers=2, steps=8_000, num_envs=4, rollout_length="4,6",
+    config = configure(env="tiny:DelayedReward", num_workers=2, steps=8_000, envs_per_worker=4, rollout_length="4,6",
                        gamma=0.95, gae_lambda=0.95, lr="1e-2", hidden="32", memory="gru", memory_size=8,
                        reward_norm=False, shared_statistics=False, eval_every=500, eval_episodes=20)
     *_, last = vantage.Trainer(config, run=run)

@@ -23,7 +23,6 @@ from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
 from vantage.runtimes.collectives import RankWeights
-from vantage.runtimes.rank_worker import rank_config
 from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
 from vantage.runtimes.startup import new_model
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Rollout
@@ -213,7 +212,7 @@ def test_ranks_normalise_by_the_statistics_of_all_environments(how: str, monkeyp
     config = configure(hidden="8", obs_norm=True, reward_norm=True)
     rollout = play(config)
     rollout.rewards[:, 3] = 9.0  # so that the ranks' means differ
-    (whole,), (first, second) = learners(config, 1), sharing(rank_config(config), how, monkeypatch)
+    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
 
     def learn(learner: Learner, rollout: Rollout) -> None:
         for step in range(3):

@@ -20,7 +20,6 @@ import vantage
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runtimes import machine, training
-from vantage.runtimes.rank_worker import rank_config
 from vantage.tools.bench import bench
 
 PLAIN: dict[str, Any] = {
@@ -94,7 +93,7 @@ def test_ranks_train_as_one_process_and_leave_none_behind(tmp_path: Path) -> Non
 
 def test_ranks_have_the_environments_of_one_process_and_their_own_draws() -> None:
     config, obs, draws = configure(), [], []
-    for own, rank in ((config.change(num_workers=1), 0), (rank_config(config), 0), (rank_config(config), 1)):
+    for own, rank in ((config.change(num_workers=1), 0), (config, 0), (config, 1)):
         with begun(own, worker=rank, index=rank) as one:
             obs.append(one.position.obs)
             draws.append(torch.rand(4, generator=one.generator).tolist())

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from ray_training import ROLLOUT, Training, configure, no_actor_is_left
+from tiny import acting
 
 import vantage
 from vantage.errors import ConfigError, EnvError, VantageError
@@ -96,6 +97,14 @@ def test_rollouts_by_weights_older_than_the_bound_are_dropped(tmp_path: Path, mo
     assert all(map(is_metric, last.metrics)) and any(name.startswith("ray/fps/") for name in last.metrics)
 
 
+def test_workers_divide_the_environments_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(tmp_path, monkeypatch, num_envs=6)
+    training.until(lambda: sum(acting(training.folder)) == 6)
+    training.learns(6 * 8 * 4)
+    assert acting(training.folder) == [3, 3]
+    training.updates.close()
+
+
 # Faults
 
 
@@ -170,7 +179,7 @@ def test_a_killed_driver_leaves_no_actor_and_is_resumed_and_sigint_saves(cluster
     folder.mkdir()
     flags = ["--env=tiny:Counted", f"--env-kwargs={json.dumps({'folder': str(folder)})}", "--runtime=ray",
              f"--ray-address={cluster.address}", "--num-workers=2",
-             "--num-envs=4", "--rollout-length=8", "--save-every=500", "--log-every-seconds=0.1", "--hidden=16",
+             "--envs-per-worker=4", "--rollout-length=8", "--save-every=500", "--log-every-seconds=0.1", "--hidden=16",
              "--no-tensorboard", "--eval-every=0", "--steps=1B", "--threads=1"]
     driver = call("train", "a2c", *flags, f"--run={run}")
     trains_to(1_000, driver)

@@ -27,7 +27,8 @@ T, B = 5, 2
 
 
 def configure(**options: Any) -> vantage.Config:
-    return vantage.configure("a3c", env="CartPole-v1", **({"num_workers": 2, "num_envs": B, "hidden": "8"} | options))
+    return vantage.configure("a3c", env="CartPole-v1",
+                             **({"num_workers": 2, "envs_per_worker": B, "hidden": "8"} | options))
 
 
 def share(config: vantage.Config) -> SharedWeights:

@@ -33,8 +33,9 @@ CONTEXT = multiprocessing.get_context("spawn")
 
 
 def configure(algo: str = "a3c", **options: Any) -> vantage.Config:
-    return vantage.configure(algo, **({"env": "tiny:Bandit", "num_workers": 2, "num_envs": B, "threads": 1,
-                                       "hidden": "8", "tensorboard": False, "eval_every": 0,
+    num_envs = B * max(1, options.get("num_workers", 2))
+    return vantage.configure(algo, **({"env": "tiny:Bandit", "num_workers": 2, "num_envs": num_envs,
+                                       "threads": 1, "hidden": "8", "tensorboard": False, "eval_every": 0,
                                        "log_every_seconds": 0} | options))
 
 

@@ -17,6 +17,7 @@ from vantage.cli.parsing import arguments_of, first_line, option_names, parse
 from vantage.config.checks import check_flags
 from vantage.config.config import Config, Key
 from vantage.config.configure import configure, defaults
+from vantage.config.num_envs import merged
 from vantage.errors import ConfigError
 from vantage.keys.fields import kinds_of, suggestion
 from vantage.keys.objects import is_code
@@ -217,7 +218,7 @@ def _check_flags(words: Iterable[str], names: Iterable[str], prog: str) -> None:
 
 def _typed(settings: Settings, keys: Mapping[str, str]) -> Settings:
     """The settings with the `keys` of the command line, all values in the types of their keys."""
-    values = {**settings.values, **keys}
+    values = merged(settings.values, keys)
     if str(values.get("eval_every")) == "-1":  # its default, on which max_eval_share depends
         del values["eval_every"]
     resolved = configure(settings.algo, env=settings.env, **values).flat()

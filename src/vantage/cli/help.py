@@ -17,7 +17,8 @@ from vantage.keys.fields import in_text, type_hints
 
 _EXPLAINED = frozenset({
     "num_envs", "env_kwargs", "network", "memory", "frame_stack", "init_from", "optimizer", "lr",
-    "rollout_length", "num_workers", "device", "steps", "seed", "eval_every", "max_minutes"})
+    "rollout_length", "num_workers", "envs_per_worker", "device", "steps", "seed", "eval_every",
+    "max_minutes"})
 """Keys that --help explains besides the algorithm's own; of the others it shows the defaults."""
 _FLAG_WIDTH = 25
 _HELP_INDENT = " " * 28

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vantage.config.config import Config
+from vantage.config.num_envs import why_uneven
 from vantage.config.runtimes import Sync
 from vantage.config.sources import changed_modules
 from vantage.envs.build import copying, is_built, num_built
@@ -52,7 +53,7 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
 
 def _why_no_short_episodes(config: Config) -> str | None:
     env = config.env
-    num_envs = env.num_envs * (1 if isinstance(config.runtime, Sync) else config.runtime.num_workers)
+    num_envs = env.num_envs or config.envs_per_process * config.runtime.num_workers
     if not env.short_episode_steps:
         return "without short episodes; give --short-episode-steps, or leave it out"
     if env.short_episode_every > num_envs > 0:  # 0 workers: as many as fit
@@ -71,10 +72,10 @@ def why_not_parallel(config: Config) -> str | None:
         return f"under runtime=sync {config.algo} has one process, because of its replay; leave it out"
     devices = config.runtime.device.split(",")
     gpus = 1 if devices[0].partition(":")[0] in ("cpu", "auto") else workers  # `prepare` resolves auto
+    if uneven := why_uneven(config.env.num_envs, workers):
+        return uneven
     return next((f"{problem}, or --num-workers 1" for problem, present in {
         "norm=batch needs the whole batch in one process; give --norm layer": policy.norm == "batch",
-        f"num_envs={config.env.num_envs} cannot be divided evenly among so many processes; give another --num-envs":
-            config.env.num_envs % workers,
         "the environments of vector=async have processes of their own; give --vector sync":
             config.env.vector == "async",
         f"each process needs a GPU of its own, and device={config.runtime.device}; give a list such as cuda:0,cuda:1":
@@ -119,9 +120,10 @@ def check_together(config: Config) -> None:
     hogwild, ray = runtime == "hogwild", runtime == "ray"
     gradients, reuse = ray and config.ray.send == "gradients", config.algorithm.needs.reuse
     burn_in, shortest = getattr(config.algorithm, "burn_in", 0), min(config.runtime.rollout_lengths)
-    rows = shortest * env.num_envs * config.runtime.rollouts_per_update
+    rows = shortest * config.envs_per_process * config.runtime.rollouts_per_update
     replay = config.algorithm.needs.replay
-    workers = why_not_parallel(config) if isinstance(config.runtime, Sync) else None
+    num_workers = config.runtime.num_workers
+    workers = why_not_parallel(config) if runtime == "sync" else why_uneven(env.num_envs, num_workers)
     for problem, present in {
         f"burn_in={burn_in} warms up a memory, and memory=none; give --memory lstm or gru":
             burn_in and policy.memory == "none",
@@ -133,7 +135,7 @@ def check_together(config: Config) -> None:
             run.log_weights and not run.tensorboard,
         "reward_norm divides by the deviation of whole games' returns, and reward_terminates ends returns at each "
         "reward; leave one of them out": env.reward_terminates and env.reward_norm,
-        f"num_workers={config.runtime.num_workers}: {workers}": workers is not None,
+        f"num_workers={num_workers}: {workers}": workers is not None,
         f"optimizer={config.optimizer.optimizer!r} cannot be shared among workers; use one of {', '.join(OPTIMIZERS)}":
             hogwild and config.optimizer.optimizer not in OPTIMIZERS,
         f"vector='async': the workers of runtime={runtime} are processes already; leave it sync":

@@ -15,6 +15,7 @@ from vantage.algorithms.a2c import A2C
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
 from vantage.config.algorithms import ALGORITHMS, RUNTIMES, changed_fields, defaults_of_body, runtimes_of, without_loss
 from vantage.config.flat import CORE, FLAT_NAMES, GROUPS, flatten, of_run
+from vantage.config.num_envs import with_one_number
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.config import EnvConfig
@@ -128,7 +129,9 @@ class Config:
     @property
     def envs_per_process(self) -> int:
         """Environments in each process that acts."""
-        return self.env.num_envs // self.num_processes if isinstance(self.runtime, Sync) else self.env.num_envs
+        if self.env.num_envs or isinstance(self.runtime, Sync):
+            return self.env.num_envs // self.num_processes
+        return self.runtime.envs_per_worker
 
     @property
     def all_threads(self) -> int:
@@ -216,7 +219,9 @@ class Config:
                 value = in_words(name, value, key.rules)
             changes.setdefault(key.group, {})[key.attribute] = convert(name, value, key.hint)
         parts: Any = {group: replace(getattr(config, group), **change) for group, change in changes.items()}
-        return replace(config, **parts)
+        config = replace(config, **parts)
+        env, runtime = with_one_number(config.env, config.runtime, former=self.runtime, given={*values})
+        return replace(config, env=env, runtime=runtime)
 
     def change(self, **values: Any) -> Config:
         """`override` by keyword."""

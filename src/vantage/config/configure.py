@@ -73,6 +73,8 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto", runtime: str | N
         saves = {key: value for key, value in values.items() if key == "save_every"}
         return Defaults({**always, **saves, **system.values(env_id)}, f"preset {algo}: {system.title}")
     keys = _keys_with_defaults(algo, base)
+    if "envs_per_worker" in keys:  # of a3c and a3g
+        values["envs_per_worker"] = values.pop("num_envs")
     return Defaults({"algo": algo, **always, **{key: value for key, value in values.items() if key in keys}}, source)
 
 
@@ -174,14 +176,14 @@ def _can_copy(config: Config) -> bool:
 
 
 def _ray_values(config: Config, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """A learner on a GPU if there is one, gradients for a3c and from a replay, and V-trace for rollouts.
+    """Gradients for a3c and from a replay, and V-trace for rollouts.
 
     Rollouts are not kept: there are as many passes over each new one instead.
     """
     asynchronous = ALGORITHMS.get(config.algo, (None, None))[1] is Hogwild or config.algorithm.needs.replay is not None
     sent = {"auto": "gradients" if asynchronous else "rollouts"}.get(config.ray.send, config.ray.send)
     vtrace = {"vtrace": sent == "rollouts"} if hasattr(config.algorithm, "vtrace") else {}
-    values = {"device": "auto", "send": sent, **vtrace}
+    values = {"send": sent, **vtrace}
     if isinstance(ppo := config.algorithm, PPO) and "past_rollouts" not in overrides:
         values |= {"past_rollouts": 0, "epochs": ppo.epochs * (1 + ppo.past_rollouts)}
     return values

@@ -35,5 +35,9 @@ def flatten(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
 
 def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
     """Flat `values` of a file; for a run's whole config.json, also what the run did where a key is newer than it."""
-    whole = all(name in values for name in CORE)
-    return {**_OLDER, **values} if whole else dict(values)
+    if not all(name in values for name in CORE):
+        return dict(values)
+    whole = {**_OLDER, **values}
+    if values.get("runtime") in ("hogwild", "ray") and "envs_per_worker" not in values:
+        whole |= {"num_envs": 0, "envs_per_worker": values["num_envs"]}  # num_envs was of each worker
+    return whole

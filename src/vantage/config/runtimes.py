@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, key
 
+_ENVS_PER_WORKER = "environments of each worker, instead of num_envs; 0: num_envs divided by num_workers"
+
 
 @dataclass(frozen=True)
 class Sync:
@@ -37,8 +39,10 @@ class Hogwild:
     rollout_length: tuple[int, ...] | int = key(5, "steps of each environment in a rollout; of a list 16,32 worker i "
                                                 "takes element i", low=1, high=1_000_000)
     rollouts_per_update: int = key(1, "consecutive rollouts of each environment in one update", low=1, high=10_000)
-    num_workers: int = key(0, "worker processes; 0: one per core", low=0, high=1024)
-    device: str = key("cpu", "cpu, cuda, cuda:0, or auto; of a list such as cuda:0,cuda:1 workers take turns")
+    num_workers: int = key(0, "worker processes; 0: one per core, or as many as divide num_envs", low=0, high=1024)
+    envs_per_worker: int = key(0, _ENVS_PER_WORKER, low=0, high=100_000)
+    device: str = key("auto", "cpu, cuda, cuda:0, or auto: the GPUs with a3g, else the CPU; of a list such as "
+                              "cuda:0,cuda:1 workers take turns")
     threads: int = key(0, "CPU threads of each worker; 0: one", low=0, high=4096)
     shared_statistics: bool = key(True, "share the optimiser's statistics among workers; off: each has its own")
     lock: bool = key(False, "one worker at a time steps the optimiser, for comparison; off: no lock")
@@ -63,7 +67,8 @@ class Ray:
     rollouts_per_update: int = key(1, "rollouts in one update: of any workers, or with send=gradients of one", low=1,
                                    high=10_000)
     num_workers: int = key(0, "worker processes; 0: as many as have room when the run starts, beside the learner's "
-                           "core", low=0, high=100_000)
+                           "core, or as many of them as divide num_envs", low=0, high=100_000)
+    envs_per_worker: int = key(0, _ENVS_PER_WORKER, low=0, high=100_000)
     device: str = key("auto", "device of the learner: cpu, cuda, cuda:0, or auto; workers act on CPUs")
     threads: int = key(0, "CPU threads of each worker; 0: worker_cpus", low=0, high=4096)
     ray_address: str = key("local", "local: this machine alone; auto: the cluster that this machine is part of; or "

@@ -18,8 +18,8 @@ class EnvConfig:
     """Environments, observations and rewards."""
 
     id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class")
-    num_envs: int = key(8, "number of environments; with hogwild and ray, of each worker", low=1,
-                        high=100_000)
+    num_envs: int = key(8, "environments of the run, divided evenly among its processes; 0, with "
+                           "hogwild and ray: envs_per_worker times num_workers", low=0, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
     vector: str = key("sync", "async: each environment in its own process (not Atari)",
                       choices=("sync", "async"))

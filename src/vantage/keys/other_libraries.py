@@ -61,6 +61,8 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "clip_param": "is {clip}",
         "grad_clip": "is {max_grad_norm}",
         "num_env_runners": "is {num_workers}",
+        "num_envs_per_env_runner": "is {envs_per_worker}",
+        "num_envs_per_worker": "is {envs_per_worker}",
         "num_sgd_iter": "is {epochs}",
         "vf_loss_coeff": "is {value_coef}",
         "use_lstm": "is {memory} lstm",

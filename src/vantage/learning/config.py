@@ -52,7 +52,11 @@ class LearningConfig(Protocol):
 
     @property
     def env(self) -> EnvConfig:
-        """The number of environments, and how rewards are scaled."""
+        """How rewards are scaled."""
+
+    @property
+    def envs_per_process(self) -> int:
+        """Environments in each process that acts."""
 
     @property
     def policy(self) -> PolicyConfig:

@@ -62,7 +62,7 @@ class Learner:
             self.buffers = Buffers(self.module)
         self.flat = FlatParameters(parameters_of(model, self.module))
         device = self.flat.vector.device
-        self.reward_normalizer = RewardNormalizer(config.env.num_envs,
+        self.reward_normalizer = RewardNormalizer(config.envs_per_process,
                                                   device) if config.env.reward_norm else None
         decay = self.needs.average_decay
         self.average = None if decay is None else AveragePolicy(model, decay)

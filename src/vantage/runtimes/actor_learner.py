@@ -53,14 +53,13 @@ class ActorLearner:
         devices = (resolve_device(config) if device == "auto" else device).split(",")
         self.device = torch.device(devices[worker % len(devices)])
         self.rollout_length = config.runtime.rollout_lengths[worker % len(config.runtime.rollout_lengths)]
-        self.envs = make_environments(config.env, seed=config.run.seed,
-                                      num_envs=config.env.num_envs, stream=0,
-                                      threads=torch.get_num_threads(),
-                                      first_env=index * config.env.num_envs,
-                                      place=worker * config.env.num_envs)
+        num_envs = config.envs_per_process
+        self.envs = make_environments(config.env, seed=config.run.seed, num_envs=num_envs, stream=0,
+                                      threads=torch.get_num_threads(), first_env=index * num_envs,
+                                      place=worker * num_envs)
         try:
             self.spec = self.envs.spec
-            check_rollouts(self.spec, config.env.num_envs,
+            check_rollouts(self.spec, num_envs,
                            self.rollout_length * config.runtime.rollouts_per_update)
             self.model = new_model(config, self.spec).to(self.device)
             self.learner = Learner(self.model, config, stream=index)
@@ -85,7 +84,7 @@ class ActorLearner:
 
     def begin(self) -> None:
         """Reset the environments and the policy's state."""
-        state = self.model.initial_state(self.config.env.num_envs)
+        state = self.model.initial_state(self.envs.num_envs)
         self._act_from(Position.after(self.envs.restart(self.config.run.seed), state, self.device))
 
     def _act_from(self, position: Position) -> None:
@@ -247,7 +246,7 @@ class ActorLearner:
         numbers = sorted(int(name.removeprefix("state_")) for name in acting
                          if name.startswith("state_"))
         state = tuple(acting[f"state_{number}"].to(self.device) for number in numbers)
-        check_policy_state(state, self.model.initial_state(self.config.env.num_envs))
+        check_policy_state(state, self.model.initial_state(self.envs.num_envs))
         return state
 
     def _restore_past(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
@@ -258,7 +257,7 @@ class ActorLearner:
         try:
             if not groups:
                 raise ValueError("it has none")
-            self.past.load(groups.items(), multiple=self.config.env.num_envs * self.config.runtime.rollouts_per_update)
+            self.past.load(groups.items(), multiple=self.envs.num_envs * self.config.runtime.rollouts_per_update)
         except (KeyError, OverflowError, RuntimeError, ValueError) as error:
             return ["the past rollouts of the checkpoint do not fit past_rollouts, so they are "
                     f"collected again: {error}; this resume is not exact"]

@@ -146,7 +146,7 @@ class HogwildRun:
         model, frames_per_step = model_of_workers(config,
                                                   is_new=initial is None and checkpoint is None)
         lengths = ", ".join(str(length) for length in config.runtime.rollout_lengths[:workers])
-        log.info(f"{workers} workers, {config.env.num_envs} environments in each, rollouts of "
+        log.info(f"{workers} workers, {config.envs_per_process} environments in each, rollouts of "
                  f"{lengths}")
         self.config = config = config.with_shifts(model.spec.shifts)
         self._evaluated_model = copy.deepcopy(model)

@@ -12,6 +12,7 @@ import torch
 
 from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
+from vantage.config.runtimes import Sync
 from vantage.envs.make import make_environments
 from vantage.envs.vector_env import Environments
 from vantage.learning.collect import Position, collect
@@ -28,7 +29,7 @@ def measure_images(model: ActorCritic, config: Config, envs: Environments) -> No
     The games are of a seed of their own; training restarts `envs` with its seed. A rank, which has a part of the
     environments, builds all of them for it: the statistics do not depend on the number of ranks.
     """
-    num_envs = config.env.num_envs
+    num_envs = config.env.num_envs if isinstance(config.runtime, Sync) else envs.num_envs
     rollouts = -(-config.policy.image_norm_steps // (num_envs * ROLLOUT_LENGTH))
     if not rollouts:
         return

@@ -12,6 +12,7 @@ from vantage._host.extras import require
 from vantage._host.system import available_cores, compute_for_long, free_memory, keep_freed_memory, use_threads
 from vantage.config.checks import check_sources, check_together, why_not_parallel
 from vantage.config.config import Config
+from vantage.config.num_envs import most_workers
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.batched import is_vector
 from vantage.envs.ids import check_processes, resolve_env
@@ -67,10 +68,12 @@ def prepare(config: Config) -> Config:
         threads = runtime.threads or max(1, int(runtime.worker_cpus))
         own = cores
     else:
-        workers = (runtime.num_workers or cores) if hogwild else _ranks(config)
+        workers = runtime.num_workers or most_workers(config.env.num_envs, cores) if hogwild else _ranks(config)
         if workers > MOST_PER_CORE * cores:
             log.warning("num_workers=%d on %d cores: more than %d per core only wait for each "
                         "other; give fewer", workers, cores, MOST_PER_CORE)
+        if hogwild:
+            check_together(config.change(num_workers=workers))  # with the share of each worker
         _check_memory(config, workers)
         threads = runtime.threads or (1 if hogwild else threads_of(config, workers))
         own = threads
@@ -164,6 +167,8 @@ def resolve_device(config: Config) -> str:
     hogwild = isinstance(config.runtime, Hogwild)
     hint = "use a3c, which is the same on CPUs" if config.algo == "a3g" else "use --device cpu"
     if device == "auto":
+        if hogwild and config.algo != "a3g":
+            return "cpu"  # each worker would need a CUDA context of its own, hundreds of MiB
         if config.algo == "a3g" and count == 0:
             raise ConfigError("a3g is for machines with GPUs, and torch finds no CUDA device here; "
                               f"{hint}")

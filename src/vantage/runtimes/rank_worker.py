@@ -68,7 +68,7 @@ def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
     if run is not None:  # None: rank 0 called `dismiss`
         config, tensors, saved, resumed = run
         prepare_process(config)
-        one = ActorLearner(rank_config(config), worker=rank, index=rank,
+        one = ActorLearner(config, worker=rank, index=rank,
                            replay_bytes=replay_share(config.num_processes))
         one.learner.load(tensors)
         weights = share_weights(one.learner, rank, shared)
@@ -120,7 +120,7 @@ def share_weights(learner: Learner, rank: int, shared: RankMemory | None,
 
 
 def row_size(config: Config) -> int:
-    return 4 + 3 * config.env.num_envs * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update
+    return 4 + 3 * config.envs_per_process * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update
 
 
 def row_of(config: Config, advance: Advance) -> Tensor:
@@ -139,8 +139,3 @@ def advance_of(row: Tensor) -> Advance:
         int(steps),
         episodes=tuple(Episode(int(env), score, int(length)) for env, score, length in triples),
         env_seconds=env_seconds, act_seconds=act_seconds, learn_seconds=learn_seconds)
-
-
-def rank_config(config: Config) -> Config:
-    """The config of one rank, with its share of the environments."""
-    return config.change(num_envs=config.env.num_envs // config.num_processes)

@@ -158,7 +158,7 @@ class RayRun:
         self._worker_config = pack(config.change(device="cpu", env_timeout=0, **changes),
                                    "the config")
         self._evaluator = RemoteEvaluator(pack(config.change(device="cpu"), "the config"))
-        log.info(f"{config.runtime.num_workers} workers, {config.env.num_envs} environments in "
+        log.info(f"{config.runtime.num_workers} workers, {config.envs_per_process} environments in "
                  f"each, send {config.ray.send}; the learner is on {config.runtime.device}")
         return frames_per_step
 

@@ -18,6 +18,7 @@ from ray._private.services import canonicalize_bootstrap_address_or_die as find_
 
 from vantage._host.system import available_cores
 from vantage.config.config import Config
+from vantage.config.num_envs import most_workers
 from vantage.errors import ConfigError, VantageError
 from vantage.runtimes.ray_guard import Guard
 
@@ -153,7 +154,8 @@ def room(config: Config) -> int:
     if runtime.num_workers > fitting:
         log.warning(f"num_workers={runtime.num_workers}: {fitting} have room, the others wait for "
                     "free CPUs or new nodes; give fewer --num-workers or a smaller --worker-cpus")
-    return runtime.num_workers or max(1, fitting - (runtime.ray_address == "local"))
+    most = max(1, fitting - (runtime.ray_address == "local"))
+    return runtime.num_workers or most_workers(config.env.num_envs, most)
 
 
 def _free_cpus() -> float:
@@ -166,6 +168,8 @@ def share(config: Config, jobs: int) -> int:
     Connects this process to its cluster, so that its runs need not.
     """
     if config.ray.ray_address == "local":
-        return max(1, int(available_cores() / config.ray.worker_cpus) // jobs)
-    connect(config)
-    return max(1, capacity(config) // jobs)
+        fitting = int(available_cores() / config.ray.worker_cpus)
+    else:
+        connect(config)
+        fitting = capacity(config)
+    return most_workers(config.env.num_envs, max(1, fitting // jobs))

@@ -42,7 +42,7 @@ def model_of_workers(config: Config, *, is_new: bool) -> tuple[ActorCritic, floa
     Builds such environments in this process, so that their errors are raised here. A new run
     measures the statistics of images in them.
     """
-    envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs,
+    envs = make_environments(config.env, seed=config.run.seed, num_envs=config.envs_per_process,
                              stream=0, threads=1)
     with closing(envs):
         model = new_model(config, envs.spec)

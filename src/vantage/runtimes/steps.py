@@ -20,7 +20,8 @@ def stop_in_words(config: Config, step: int) -> str | None:
     steps = config.run.steps
     if step >= steps:
         return None
-    steps_per_rollout = config.env.num_envs * runtime.rollouts_per_update
+    num_envs = config.env.num_envs if isinstance(runtime, Sync) else config.envs_per_process
+    steps_per_rollout = num_envs * runtime.rollouts_per_update
     sizes = [steps_per_rollout * length for length in runtime.rollout_lengths]
     if not isinstance(runtime, Sync):
         most = sum(sizes[worker % len(sizes)] for worker in range(runtime.num_workers))

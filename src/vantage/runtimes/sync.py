@@ -24,7 +24,6 @@ from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
-from vantage.runtimes.rank_worker import rank_config
 from vantage.runtimes.ranks import Ranks
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.startup import load_learner, log_setting
@@ -41,7 +40,7 @@ class SyncRun:
         replay = config.algorithm.needs.replay
         workers = config.num_processes
         self._replay_save_every = 0 if replay is None else replay.save_every
-        self.actor_learner = ActorLearner(rank_config(config), replay_bytes=replay_share(workers))
+        self.actor_learner = ActorLearner(config, replay_bytes=replay_share(workers))
         self.config = config.with_shifts(self.actor_learner.spec.shifts)
         self.ranks: Ranks | None = None
         self.evaluator: Evaluator | None = None
@@ -57,8 +56,7 @@ class SyncRun:
             if self.config.run.evaluates:
                 self.evaluator = Evaluator(self.config)
             if workers > 1:
-                num_envs = self.actor_learner.config.env.num_envs
-                log.info(f"{workers} processes, {num_envs} environments in each; one update by all")
+                log.info(f"{workers} processes, {config.envs_per_process} environments in each; one update by all")
                 self.ranks = Ranks(self.config, self.actor_learner, checkpoint)
             self._begin_acting(checkpoint)
             if checkpoint is None:

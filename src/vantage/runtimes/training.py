@@ -21,6 +21,7 @@ from vantage._host.system import available_cores
 from vantage.config.checks import why_not_parallel
 from vantage.config.config import Config, Group, keys_of
 from vantage.config.configure import Env, configure
+from vantage.config.num_envs import most_workers
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.batched import is_vector
 from vantage.envs.ids import resolve_env
@@ -185,8 +186,9 @@ def _on_this_machine(directory: RunDirectory) -> Config:
         config = config.change(device="auto")
     workers = config.runtime.num_workers
     if isinstance(config.runtime, Hogwild) and "num_workers" in asked and workers > cores:
-        log.warning("%d workers instead of %d, as this machine has fewer cores", cores, workers)
-        config = config.change(num_workers=cores)
+        fewer = most_workers(config.env.num_envs, cores)
+        log.warning("%d workers instead of %d, as this machine has fewer cores", fewer, workers)
+        config = config.change(num_workers=fewer)
     return config
 
 
@@ -234,9 +236,11 @@ def check(config: Config) -> None:
     """
     tried = prepare(config).change(device="cpu", vector="sync")
     vector = is_vector(resolve_env(tried.env.id, tried.env.atari_protocol))  # its size may be fixed
-    tried = tried.change(num_envs=tried.envs_per_process if vector else 1)
+    num_envs = tried.envs_per_process if vector else 1
     if isinstance(tried.runtime, Sync):
-        tried = tried.change(num_workers=1)
+        tried = tried.change(num_envs=num_envs, num_workers=1)
+    else:
+        tried = tried.change(envs_per_worker=num_envs)
     initial = read_initial(tried)
     with closing(ActorLearner(tried, replay_bytes=replay_share(tried.num_processes))) as one:
         load_learner(one.learner, tried, None, initial)

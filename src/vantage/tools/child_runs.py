@@ -9,6 +9,7 @@ from typing import Any
 
 from vantage._host.system import available_cores
 from vantage.config.config import Config
+from vantage.config.num_envs import most_workers
 from vantage.config.runtimes import Hogwild, Ray
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.lock import locked
@@ -31,7 +32,8 @@ def share_cores(config: Config, jobs: int) -> Config:
         return config.change(num_workers=runtime.num_workers or share(config, jobs))
     if isinstance(runtime, Hogwild):
         cores = max(1, available_cores() // jobs)
-        return config.change(num_workers=runtime.num_workers or cores)
+        workers = runtime.num_workers or most_workers(config.env.num_envs, cores)
+        return config.change(num_workers=workers)
     return config.change(threads=runtime.threads or threads_of(config, jobs))
 
 

@@ -153,6 +153,6 @@ _ACER = {
 }
 
 MEASURED: Mapping[str, Mapping[str, Defaults]] = {
-    "": _EVERY, "ppo": _PPO, "a3c": _A3C, "a3g": {"": Defaults({"device": "auto"}, ""), **_A3C}, "acer": _ACER}
+    "": _EVERY, "ppo": _PPO, "a3c": _A3C, "a3g": _A3C, "acer": _ACER}
 """By algorithm ("": every one), then family or environment. Later wins: family, environment, the algorithm's own
-family, its own environment."""
+family, its own environment. `num_envs` is of a process that learns: under hogwild and ray, of each worker."""
