@@ -76,6 +76,9 @@ class Counted(Bandit):
         self.folder, self.faults, self.age, self.delay = folder, faults, -1, 0.0
         self.file = open(f"{folder}/{os.getpid()}-{id(self)}.steps", "ab", buffering=0)  # noqa: SIM115  to the end
 
+    def close(self) -> None:
+        self.file.close()
+
     def begin(self) -> None:
         self.count()
 

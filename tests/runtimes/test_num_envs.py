@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tiny import acting
 
 import vantage
 from vantage.config.config import Config
-from vantage.config.flat import of_run
 from vantage.config.num_envs import merged, most_workers
 from vantage.errors import ConfigError
-from vantage.runs.checkpoint import load_latest
+from vantage.runs.directory import RunDirectory
 from vantage.runtimes import machine
 from vantage.tools.seeds import share_cores
 
@@ -34,12 +31,12 @@ def numbers(config: Config) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize(("algo", "options", "expected"), [
     ("a2c", {"num_workers": 1}, [6]), ("a2c", {"num_workers": 2}, [3, 3]),
-    ("a3c", {"num_workers": 2}, [3, 3]), ("acer", {"runtime": "hogwild", "num_workers": 3}, [2, 2, 2])])
+    ("a3c", {"num_workers": 2}, [3, 3])])
 def test_processes_divide_the_environments_of_the_run(
         algo: str, options: dict[str, Any], expected: list[int], tmp_path: Path) -> None:
     config = configure(algo, env="tiny:Counted", env_kwargs={"folder": str(tmp_path)}, num_envs=6, steps=10**9,
                        **options)
-    with vantage.Trainer(config, run=tmp_path / "run", progress=False) as trainer:
+    with vantage.Trainer(config, run=tmp_path / "run") as trainer:
         while len(acting(tmp_path)) < len(expected) or sum(acting(tmp_path)) < 6:
             trainer.update()
         for _ in range(3):
@@ -86,29 +83,21 @@ def test_the_number_of_a_process_stays_where_only_the_runtime_changes() -> None:
     ("a3c", {"num_envs": 4, "envs_per_worker": 2}, "num_envs=4 is of the whole run and envs_per_worker=2 of each"),
     ("a3c", {"envs_per_worker": 0}, "leave no environment; give num_envs=8 for the whole run, or envs_per_worker=8"),
     ("a2c", {"num_envs": 0}, "give at least num_envs=1"),
-    ("a2c", {"envs_per_worker": 2}, "envs_per_worker has no effect with a2c under runtime='sync'"),
+    ("a2c", {"envs_per_worker": 2}, "envs_per_worker has no effect with a2c under runtime"),
     ("a3c", {"num_envs": 2, "num_workers": 2, "norm": "batch", "rollout_length": 2}, "through a batch of 2")])
 def test_numbers_without_a_meaning_are_refused(algo: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         configure(algo, **options)
 
 
-def test_the_number_of_an_older_run_is_of_each_worker_and_its_resume_is_the_same(tmp_path: Path) -> None:
-    """Its config.json lacks envs_per_worker."""
-    config = configure("a3c", envs_per_worker=2, num_workers=1, steps=40)
-    *_, last = vantage.Trainer(config, run=tmp_path / "run")
-    shutil.copytree(tmp_path / "run", tmp_path / "older")
-    file = tmp_path / "older" / "config.json"
+@pytest.mark.parametrize(("algo", "runtime"), [("a3c", "hogwild"), ("ppo", "ray"), ("a2c", "sync")])
+def test_the_number_of_an_older_run_is_of_each_worker(algo: str, runtime: str, tmp_path: Path) -> None:
+    """Its config.json lacks envs_per_worker. The same config makes the same run."""
+    run = RunDirectory.create(configure(algo, runtime=runtime), path=tmp_path / "run", argv=())
+    file = run.path / "config.json"
     values = json.loads(file.read_text())
-    values["env"]["num_envs"] = values["runtime"].pop("envs_per_worker")
+    if runtime != "sync":
+        values["env"]["num_envs"] = values["runtime"].pop("envs_per_worker")
+    assert values["env"]["num_envs"] == 8
     file.write_text(json.dumps(values))
-    for name in ("run", "older"):
-        *_, last = vantage.Trainer.resume(tmp_path / name, steps=120)
-        assert last.status == "done" and numbers(vantage.load(tmp_path / name).config) == (0, 2, 2)
-    ours, theirs = (load_latest(tmp_path / name).tensors for name in ("older", "run"))
-    for name, tensor in theirs["model"].items():
-        assert torch.equal(ours["model"][name], tensor), name
-    older = {name: value for name, value in config.flat().items() if name != "envs_per_worker"} | {"num_envs": 2}
-    for runtime, expected in (("ray", (0, 2)), ("sync", (2, None))):
-        read = of_run(older | {"runtime": runtime})
-        assert (read["num_envs"], read.get("envs_per_worker")) == expected
+    assert RunDirectory.open(run.path).config == run.config
