@@ -49,7 +49,7 @@ def rollout() -> Rollout:
 def play(config: vantage.Config) -> Rollout:
     """A rollout of 6 steps, as the config's algorithm learns from."""
     reuses = config.algorithm.needs.reuse is not None
-    with begun(config) as one:
+    with begun(config.change(num_workers=1)) as one:
         return collect(one.model, one.envs, one.position, length=6, generator=one.generator, values=reuses).rollout
 
 
@@ -61,6 +61,8 @@ def part(rollout: Rollout, columns: slice) -> Rollout:
 
 
 def learners(config: vantage.Config, count: int) -> list[Learner]:
+    """One with all environments, or two that divide them."""
+    config = config.change(num_workers=count)
     return [Learner(new_model(config, CARTPOLE), config) for _ in range(count)]
 
 
