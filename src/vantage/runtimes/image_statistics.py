@@ -12,7 +12,6 @@ import torch
 
 from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
-from vantage.config.runtimes import Sync
 from vantage.envs.make import make_environments
 from vantage.envs.vector_env import Environments
 from vantage.learning.collect import Position, collect
@@ -26,10 +25,10 @@ ROLLOUT_LENGTH = 32
 def measure_images(model: ActorCritic, config: Config, envs: Environments) -> None:
     """Play `image_norm_steps` with the untrained policy, which is nearly uniform, and update the image normalisers.
 
-    The games are of a seed of their own; training restarts `envs` with its seed. A rank, which has a part of the
-    environments, builds all of them for it: the statistics do not depend on the number of ranks.
+    The games are of a seed of their own; training restarts `envs` with its seed. Where `envs` are a part of `num_envs`,
+    all of them are built for it: the statistics do not depend on the number of ranks or workers.
     """
-    num_envs = config.env.num_envs if isinstance(config.runtime, Sync) else envs.num_envs
+    num_envs = config.env.num_envs or envs.num_envs
     rollouts = -(-config.policy.image_norm_steps // (num_envs * ROLLOUT_LENGTH))
     if not rollouts:
         return
