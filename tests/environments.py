@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vantage.config.config import Config
-from vantage.envs.atari import make_atari
+from vantage.envs.atari import atari_environments
 from vantage.envs.ids import AtariId, AtariProtocol, resolve_env
 from vantage.envs.interface import Seeds
 from vantage.envs.make import make_environments
@@ -23,7 +23,7 @@ def make(name: str, num_envs: int = 1, *, seed: int = 0, stream: int = 0, evalua
     atari, seeds = resolve_env(name).atari, Seeds(name, seed, stream)
     assert atari is not None
     short = np.zeros(num_envs, bool)
-    simulators = make_atari(config, atari if protocol is None else AtariId(atari.game, protocol), seeds,
+    simulators = atari_environments(config, atari if protocol is None else AtariId(atari.game, protocol), seeds,
                             num_envs=num_envs, short=short, threads=1, rendered=rendered,
                             reseed_steps=reseed_steps or 20_000)
     return Environments(simulators, config, seeds, num_envs=num_envs, short=short, evaluation=evaluation)

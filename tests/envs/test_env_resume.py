@@ -125,9 +125,9 @@ def test_emulators_step_through_the_current_games_alone(monkeypatch):
 def test_a_game_that_bare_resets_do_not_reproduce_is_replayed_from_its_seeded_reset(monkeypatch):
     keys = {"max_episode_steps": 30, "reseed_steps": 10_000}
     run = uninterrupted("ALE/Seaquest-v5", 100, **keys)  # its sticky actions are drawn at every frame
-    make_atari = environments.make_atari
-    monkeypatch.setattr(environments, "make_atari", lambda *args, **options: dataclasses.replace(
-        make_atari(*args, **options), forgets_games=lambda: True))
+    atari_environments = environments.atari_environments
+    monkeypatch.setattr(environments, "atari_environments", lambda *args, **options: dataclasses.replace(
+        atari_environments(*args, **options), forgets_games=lambda: True))
     check("ALE/Seaquest-v5", run, 80, 20, **keys)
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from vantage.config.config import Config
 from vantage.envs.build import create
+from vantage.envs.episodes import ERROR, Episodes
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import Seeds
-from vantage.envs.single import ERROR, Episodes
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec

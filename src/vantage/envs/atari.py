@@ -5,9 +5,8 @@ Episodes, FIRE and lives are in `vector_env`.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import gymnasium as gym
@@ -52,16 +51,24 @@ class Game:
 
     @classmethod
     def of(cls, atari: AtariId, config: EnvConfig) -> Game:
-        changes: dict[str, Any] = {"noop_max": config.noop_max, "fire": config.fire_on_reset}
-        protocol = dataclasses.replace(atari.protocol,
-                                       **{k: v for k, v in changes.items() if v is not None})
-        margins = (0, 0, 0,
-                   0) if config.crop == "none" else margins_of(config, atari.game, screen_of(atari.game))
-        picture = Picture(margins, numbers(config, "screen_size") or (SIDE, SIDE),
-                          config.grayscale is not False)
+        """The game of `atari` with the options of `config`."""
+        protocol = atari.protocol
+        if config.noop_max is not None:
+            protocol = replace(protocol, noop_max=config.noop_max)
+        if config.fire_on_reset is not None:
+            protocol = replace(protocol, fire=config.fire_on_reset)
+        margins = (0, 0, 0, 0)
+        if config.crop != "none":
+            margins = margins_of(config, atari.game, screen_of(atari.game))
+        size = numbers(config, "screen_size") or (SIDE, SIDE)
+        picture = Picture(margins, size, gray=config.grayscale is not False)
         play = Play.of(config, picture, skip=FRAME_SKIP, pooled=2, noop_max=protocol.noop_max,
                        max_frames=MAX_FRAMES)
         return cls(atari.game, protocol, play, picture)
+
+    def cut_after(self, steps: int) -> Game:
+        """This game with a time limit of `steps`."""
+        return replace(self, play=replace(self.play, max_steps=steps))
 
     @property
     def is_native(self) -> bool:
@@ -81,83 +88,155 @@ def native_emulators(game: Game, num_envs: int, threads: int) -> AtariVectorEnv:
 
     It returns whole screens if they are cropped later.
     """
-    protocol, play, picture = game.protocol, game.play, game.picture
-    height, width = screen_of(game.rom) if any(picture.margins) else game.shape[1:]
+    protocol = game.protocol
+    play = game.play
+    height, width = screen_of(game.rom) if any(game.picture.margins) else game.shape[1:]
     return AtariVectorEnv(
-        game.rom, num_envs, num_threads=threads, stack_num=1, grayscale=picture.gray,
-        frameskip=play.skip[0], maxpool=play.pooled == 2, noop_max=protocol.noop_max,
-        img_height=height, img_width=width, repeat_action_probability=protocol.sticky,
-        full_action_space=protocol.full_actions, reward_clipping=False,
-        use_fire_reset=False, episodic_life=False, life_loss_info=False,
+        game.rom,
+        num_envs,
+        num_threads=threads,
+        stack_num=1,
+        grayscale=game.picture.gray,
+        frameskip=play.skip[0],
+        maxpool=play.pooled == 2,
+        noop_max=protocol.noop_max,
+        img_height=height,
+        img_width=width,
+        repeat_action_probability=protocol.sticky,
+        full_action_space=protocol.full_actions,
+        reward_clipping=False,
+        use_fire_reset=False,
+        episodic_life=False,
+        life_loss_info=False,
         autoreset_mode=AutoresetMode.NEXT_STEP,
         max_num_frames_per_episode=min(play.max_steps * play.skip[0], MOST_FRAMES))
 
 
 def wrapped_emulator(game: Game, *, rendered: bool = False) -> gym.Env[Any, Any]:
     """One emulator. Rewards of the actions that start an episode do not count."""
-    return game.play.wrap(AtariEnv(
-        game.rom, frameskip=1, obs_type="grayscale" if game.picture.gray else "rgb",
+    env = AtariEnv(
+        game.rom,
+        frameskip=1,
+        obs_type="grayscale" if game.picture.gray else "rgb",
         repeat_action_probability=game.protocol.sticky,
         full_action_space=game.protocol.full_actions,
-        render_mode="rgb_array" if rendered else None))
+        render_mode="rgb_array" if rendered else None)
+    return gym.wrappers.TimeLimit(game.play.wrap(env), game.play.max_steps)
 
 
-def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int, short: Array,
-               threads: int = 0,
-               rendered: bool = False, reseed_steps: int = RESEED_STEPS) -> Simulators:
+class AtariGames:
+    """A batch of emulators of one game; those marked `short` [B] have a time limit of their own.
+
+    ale_py's native vector where it can play and show the game, else single emulators under
+    Gymnasium's wrappers.
+    """
+
+    def __init__(self, game: Game, seeds: Seeds, *, short: Array, short_steps: int, threads: int,
+                 rendered: bool) -> None:
+        self._game = game
+        self._seeds = seeds
+        self._threads = threads
+        self._rendered = rendered
+        self._is_native = game.is_native and not rendered
+        vectors = []
+        for played, places in ((game, ~short), (game.cut_after(short_steps), short)):
+            if places.any():
+                vectors.append((self._vector(played, int(places.sum())), places))
+        self._batch = SideBySide(vectors)
+        self.close = self._batch.close
+
+    def _vector(self, game: Game, num_envs: int) -> Any:
+        if self._is_native:
+            return native_emulators(game, num_envs, min(num_envs, self._threads))
+        build = partial(wrapped_emulator, game, rendered=self._rendered)
+        return SyncVectorEnv([build] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    def reset(self, episodes: Array | None, which: Array) -> tuple[Obs, Info]:
+        """Reset where `which` is True, with the seeds of `episodes`; None seeds nothing."""
+        seeds = None if episodes is None else np.array(self._seeds.of_all(episodes))
+        obs, info = self._batch.reset(seeds, which, compact=self._is_native)
+        return self._images(obs), info
+
+    def step(self, actions: Array) -> Outcome:
+        obs, rewards, terminated, truncated, info = self._batch.step(actions)
+        return self._images(obs), rewards, terminated, truncated, info
+
+    def first(self) -> gym.Env[Any, Any]:
+        """The first emulator, if it is a single one."""
+        env: gym.Env[Any, Any] = self._batch.vectors[0][0].envs[0]
+        return env
+
+    @property
+    def meanings(self) -> tuple[str, ...]:
+        """The names of the actions, such as UPFIRE."""
+        vector = self._batch.vectors[0][0]
+        if self._is_native:
+            actions = vector.ale.get_action_set()
+        else:
+            actions = vector.envs[0].unwrapped._action_set
+        return tuple(action.name for action in actions)
+
+    def forgets_games(self) -> bool:
+        """Whether the next game depends only on the number of resets since a seeded one."""
+        # Then only no-ops are drawn, once a reset; sticky actions are drawn at every frame.
+        return (self._is_native and not self._game.protocol.sticky
+                and forgets_games(self._game.rom))
+
+    def simulators(self, *, fires: bool, reseed_steps: int) -> Simulators:
+        """The emulators with all that `Environments` needs to know of them."""
+        game = self._game
+        meanings = self.meanings
+        frames = game.play.frames_per_step
+        return Simulators(
+            spec=EnvSpec(ArraySpec("image", game.shape), ActionSpec("discrete", (len(meanings),))),
+            notes=_notes(game, self._threads, fires=fires),
+            reset=self.reset,
+            step=self.step,
+            close=self.close,
+            forgets_games=self.forgets_games,
+            single=None if self._is_native else self.first,
+            reseed_steps=reseed_steps,
+            frames_per_step=frames,
+            longest_game=game.play.max_steps,
+            fps=FRAMES_PER_SECOND / frames,
+            action_names=meanings,
+            fires=fires,
+            life_signal=game.protocol.life_signal)
+
+    def _images(self, obs: Array) -> Array:
+        """Images [B, C, H, W] of what the vector shows."""
+        picture = self._game.picture
+        if self._is_native:
+            obs = obs[:, 0]
+            if any(picture.margins):
+                obs = np.stack([picture(screen) for screen in obs])
+        if picture.gray:
+            return obs[:, None]
+        return np.ascontiguousarray(obs.transpose(0, 3, 1, 2))
+
+
+def atari_environments(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int,
+                       short: Array, threads: int = 0, rendered: bool = False,
+                       reseed_steps: int = RESEED_STEPS) -> Simulators:
     """Games with a protocol and the options of `config`; `short` [B] bool marks short episodes."""
     for name, why in (("vector", "run in threads"),
                       ("env_kwargs", "are set by options such as screen_size")):
-        if (value := getattr(config, name)) != getattr(EnvConfig, name):
+        value = getattr(config, name)
+        if value != getattr(EnvConfig, name):
             raise ConfigError(f"{name}={value} has no effect on Atari, whose games {why}; leave it "
                               "out")
     game = Game.of(atari, config)
-    native, threads = game.is_native and not rendered, min(num_envs, threads or available_cores())
-
-    def vector_of(game: Game, count: int) -> Any:
-        return native_emulators(game, count, min(count, threads)) if native else SyncVectorEnv(
-            [lambda: wrapped_emulator(game, rendered=rendered)] * count,
-            autoreset_mode=AutoresetMode.NEXT_STEP)
-
-    cut = dataclasses.replace(game,
-                              play=dataclasses.replace(game.play, max_steps=config.short_episode_steps))
-    batch = SideBySide([(vector_of(played, int(places.sum())), places)
-                        for played, places in ((game, ~short), (cut, short)) if places.any()])
-    vector = batch.vectors[0][0]
-    ale_actions = vector.ale.get_action_set() if native else vector.envs[0].unwrapped._action_set
-    meanings = tuple(action.name for action in ale_actions)
+    threads = min(num_envs, threads or available_cores())
+    games = AtariGames(game, seeds, short=short, short_steps=config.short_episode_steps,
+                       threads=threads, rendered=rendered)
+    meanings = games.meanings
     # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
     fires = game.protocol.fire and len(meanings) >= 3 and meanings[FIRE] == "FIRE"
     if config.fire_on_reset and not fires:
+        games.close()
         raise ConfigError(f"fire_on_reset has no effect on {config.id}, which does not have FIRE "
                           "as the second of its actions; leave it out")
-
-    def show(obs: Array) -> Array:
-        if native:
-            obs = obs[:, 0]
-            if any(game.picture.margins):
-                obs = np.stack([game.picture(screen) for screen in obs])
-        return obs[:, None] if game.picture.gray else np.ascontiguousarray(obs.transpose(0, 3, 1, 2))
-
-    def reset(episodes: Array | None, which: Array) -> tuple[Obs, Info]:
-        seed = None if episodes is None else np.array(seeds.of_all(episodes))
-        obs, info = batch.reset(seed, which, compact=native)
-        return show(obs), info
-
-    def step(actions: Array) -> Outcome:
-        obs, rewards, terminated, truncated, info = batch.step(actions)
-        return show(obs), rewards, terminated, truncated, info
-
-    frames = game.play.frames_per_step
-    return Simulators(
-        spec=EnvSpec(ArraySpec("image", game.shape), ActionSpec("discrete", (len(meanings),))),
-        notes=_notes(game, threads, fires=fires), reset=reset, step=step,
-        # Then only no-ops are drawn, once a reset; sticky actions are drawn at every frame.
-        forgets_games=lambda: native and not game.protocol.sticky and forgets_games(game.rom),
-        close=batch.close, single=None if native else lambda: vector.envs[0],
-        reseed_steps=reseed_steps, frames_per_step=frames,
-        longest_game=game.play.max_steps, fps=FRAMES_PER_SECOND / frames,
-        action_names=meanings, fires=fires, life_signal=game.protocol.life_signal)
+    return games.simulators(fires=fires, reseed_steps=reseed_steps)
 
 
 @lru_cache
@@ -168,7 +247,8 @@ def forgets_games(game: str) -> bool:
     0.12.1.
     """
     console = AtariEnv(game, frameskip=1, repeat_action_probability=0.0).unwrapped.ale
-    actions, after = console.getMinimalActionSet(), set()
+    actions = console.getMinimalActionSet()
+    states = set()
     for frames in (5000, 711, 352):
         for action in np.random.default_rng(frames).integers(len(actions), size=frames):
             console.act(actions[action])
@@ -176,8 +256,8 @@ def forgets_games(game: str) -> bool:
         memory = console.getRAM().tobytes()
         for i in range(60):
             console.act(actions[i % len(actions)])
-        after.add((memory, console.getRAM().tobytes(), console.getScreen().tobytes()))
-    return len(after) == 1
+        states.add((memory, console.getRAM().tobytes(), console.getScreen().tobytes()))
+    return len(states) == 1
 
 
 @lru_cache
@@ -188,18 +268,24 @@ def screen_of(game: str) -> tuple[int, int]:
 
 
 def _notes(game: Game, threads: int, *, fires: bool) -> tuple[str, ...]:
-    protocol, play = game.protocol, game.play
-    frames = "-".join(map(str, sorted(set(play.skip))))
-    switches = (f"sticky actions {protocol.sticky:g}" if protocol.sticky else "no sticky actions",
-                f"0 to {protocol.noop_max - 1} no-ops at a reset" if protocol.noop_max else "no no-op starts",
-                f"{'all' if protocol.full_actions else 'minimal'} actions",
-                "FIRE pressed after a reset and a lost life" if fires else "FIRE not pressed",
-                "a lost life ends the bootstrap in training" if protocol.life_signal
-                else "no life signal")
+    """How the game is played, in words."""
+    protocol = game.protocol
+    play = game.play
+    rules = [
+        f"sticky actions {protocol.sticky:g}" if protocol.sticky else "no sticky actions",
+        f"0 to {protocol.noop_max - 1} no-ops at a reset" if protocol.noop_max
+        else "no no-op starts",
+        "all actions" if protocol.full_actions else "minimal actions",
+        "FIRE pressed after a reset and a lost life" if fires else "FIRE not pressed",
+        "a lost life ends the bootstrap in training" if protocol.life_signal
+        else "no life signal",
+    ]
     # 400 against 320 microseconds of a core's time, Pong, max_frames=3, ale-py 0.12.1.
-    where = f"in {threads} threads" if game.is_native else (
-        "on one core by Gymnasium's wrappers, as these frame_skip, max_frames and random_start "
-        "leave ALE's native path")
-    return (f"Atari protocol {protocol.name}: {', '.join(switches)}",
+    where = ("on one core by Gymnasium's wrappers, as these frame_skip, max_frames and "
+             "random_start leave ALE's native path")
+    if game.is_native:
+        where = f"in {threads} threads"
+    frames = "-".join(map(str, sorted(set(play.skip))))
+    return (f"Atari protocol {protocol.name}: {', '.join(rules)}",
             f"steps of {frames} frames, shown as the maximum of the last {play.pooled}",
             f"time limit {play.max_steps} steps", f"emulators stepped {where}")

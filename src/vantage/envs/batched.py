@@ -7,24 +7,22 @@ from __future__ import annotations
 
 import inspect
 import math
-from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
 
 from vantage._host.time_limit import TimeLimit
 from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.build import check_space, create, is_built
-from vantage.envs.checks import bounds_of
 from vantage.envs.config import EnvConfig
+from vantage.envs.failures import close_quietly, named_errors
 from vantage.envs.ids import EnvId
 from vantage.envs.in_use import check_unused, note_player
-from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
+from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.masks import masks_of_vector
-from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import NEEDS
-from vantage.envs.other_interfaces import metadata_of, own_time_limit, refusal
+from vantage.envs.other_interfaces import metadata_of, refusal
 from vantage.envs.outcomes import (
     LAST_INFO,
     check_reset,
@@ -33,12 +31,10 @@ from vantage.envs.outcomes import (
     observed,
     small_parts,
 )
-from vantage.envs.space_json import space_to_json
-from vantage.envs.spaces import check_obs_size, make_observer, reasons
-from vantage.envs.workers import CLOSE_SECONDS
+from vantage.envs.probe import probe
+from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import load_class
-from vantage.specs import EnvSpec
 
 # As for Atari: seeded resets are too rare to cost time, and replays stay short.
 RESEED_STEPS = 20_000
@@ -67,8 +63,10 @@ def is_vector(env: EnvId) -> bool:
 
 
 def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: bool) -> Any:
-    """The vector environment of `env`, of any type; ConfigError for options without effect on
-    it."""
+    """The vector environment of `env`, in NumPy or in tensors.
+
+    Raises ConfigError if it lacks what Vantage needs, and for options that have no effect on it.
+    """
     if rendered:
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; "
                           "use one of its environments as a gymnasium.Env to render it")
@@ -81,7 +79,31 @@ def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: boo
     if words := refusal(vector):
         raise ConfigError(f"env={env.name!r} is {words}")
     check_unused(vector, env.name)
+    _check_attributes(vector, env, num_envs)
     return vector
+
+
+def _check_attributes(vector: Any, env: EnvId, num_envs: int) -> None:
+    """ConfigError unless `vector` has the attributes of `num_envs` environments with NEXT_STEP."""
+    words = f"env={env.name!r} is a {type(vector).__name__}"
+    needed = ("num_envs", "single_observation_space", "single_action_space", "reset", "step",
+              "close")
+    absent = [name for name in needed if not hasattr(vector, name)]
+    if absent:
+        raise ConfigError(f"{words}, not a gymnasium.vector.VectorEnv, and not an environment in "
+                          f"tensors, which has {', '.join(absent)} too; docs/add-your-own.md shows "
+                          "both")
+    if vector.num_envs != num_envs:
+        raise ConfigError(f"{words} of num_envs={vector.num_envs}, asked for {num_envs}; build as "
+                          "many as its argument says")
+    mode = metadata_of(vector).get("autoreset_mode")
+    is_in_numpy = isinstance(vector, VectorEnv)  # or wraps tensors, and declares the mode too
+    if getattr(mode, "name", mode) != "NEXT_STEP" and (is_in_numpy or mode is not None):
+        raise ConfigError(f"{words} with autoreset_mode {getattr(mode, 'name', mode)} in its "
+                          "metadata; an episode's end has to be followed by a step that only "
+                          "resets (AutoresetMode.NEXT_STEP)")
+    for name in ("single_observation_space", "single_action_space"):
+        check_space(env, name, getattr(vector, name))
 
 
 def is_in_tensors(vector: Any, seeds: Seeds) -> bool:
@@ -97,42 +119,40 @@ def is_in_tensors(vector: Any, seeds: Seeds) -> bool:
     return is_tensors(obs)
 
 
-def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, vector: Any, *, num_envs: int,
-                 longest_game: int) -> Simulators:
+def batched_environments(config: EnvConfig, env: EnvId, seeds: Seeds, vector: Any, *,
+                         longest_game: int) -> Simulators:
     """Simulators of a vector environment.
 
     Each environment has its own seed if metadata["reset_mask"] is True or the vector is one of
     Gymnasium's; otherwise all are reset together. Evaluations cut games after `longest_game` steps,
     unless the vector's `spec` has a time limit.
     """
-    metadata = metadata_of(vector)
-    if not (isinstance(vector, VectorEnv)
-            and metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
-            and vector.num_envs == num_envs):
-        raise ConfigError(f"env={env.name!r} is a {type(vector).__name__}, not a "
-                          f"gymnasium.vector.VectorEnv of num_envs={num_envs} environments with "
-                          "autoreset_mode NEXT_STEP in its metadata (an episode's end is followed "
-                          "by a step that only resets)")
-    space = vector.single_observation_space
-    check_space(env, "single_observation_space", space)
-    check_space(env, "single_action_space", vector.single_action_space)
-    exact = isinstance(vector, SyncVectorEnv | AsyncVectorEnv) or metadata.get("reset_mask") is True
-    batch = Batch(vector, config, seeds, TimeLimit(config.env_timeout, env.name), exact=exact)
-    warning = () if exact else (
-        "resumes are not exact, they begin new episodes: the vector environment does not declare "
-        "reset_mask=True in its metadata, which says that reset takes a list of seeds and a "
-        "reset_mask",)
-    own_limit = own_time_limit(vector)
+    exact = (isinstance(vector, SyncVectorEnv | AsyncVectorEnv)
+             or metadata_of(vector).get("reset_mask") is True)
+    limit = TimeLimit(config.env_timeout, env.name)
+    batch = BatchedEnvironments(vector, config, seeds, limit, exact=exact)
+    probed = batch.probed
+    notes = [f"{vector.num_envs} environments, in a vector of their own"]
+    if not exact:
+        notes.insert(0, "resumes are not exact, they begin new episodes: the vector environment "
+                     "does not declare reset_mask=True in its metadata, which says that reset "
+                     "takes a list of seeds and a reset_mask")
+    has_limit = probed.own_limit is not None
     return Simulators(
-        spec=batch.spec, bounds=bounds_of(space, batch.spec.obs),
-        why=reasons(space, config.kinds_of_parts), reset=batch.reset, step=batch.step,
-        notes=(*warning, f"{num_envs} environments, in a vector of their own"),
-        close=batch.forget if is_built(config) else batch.close, exact=exact,
-        reseed_steps=RESEED_STEPS, longest_game=longest_game if own_limit is None else math.inf,
-        cut_after=float if own_limit is None else None)
+        spec=probed.spec,
+        bounds=probed.bounds,
+        why=probed.why,
+        notes=tuple(notes),
+        reset=batch.reset,
+        step=batch.step,
+        close=batch.forget if is_built(config) else batch.close,
+        exact=exact,
+        reseed_steps=RESEED_STEPS,
+        longest_game=math.inf if has_limit else longest_game,
+        cut_after=None if has_limit else float)
 
 
-class Batch:
+class BatchedEnvironments:
     """A vector environment, checked, with the policy's observations and actions."""
 
     def __init__(self, vector: Any, config: EnvConfig, seeds: Seeds, limit: TimeLimit, *,
@@ -144,23 +164,16 @@ class Batch:
         self._steps = 0
         self._shape = (vector.num_envs,)
         self._closed = False
-        space = vector.single_observation_space
-        kinds = config.kinds_of_parts
-        one, _ = make_observer(space, kinds=kinds)
-        check_obs_size(one)
-        action, self._act = make_actor(vector.single_action_space, self._shape,
-                                       scale=config.scale_actions)
+        space: gym.Space[Any] = vector.single_observation_space
         with named_errors(self._place), limit:
-            shifts: Shifts | None = config.shifts
-            if shifts is None:
-                shifts = first_offsets(lambda seed: check_reset(vector.reset(seed=seed))[0], space,
-                                       one)
-            obs, self._observe = make_observer(space, self._shape, kinds, shifts)
-            _, info = check_reset(vector.reset(seed=seeds.of(0, 0)))
             self._with_mask = masks_of_vector(vector)
-            info = self._with_mask(info)
-        self.spec = EnvSpec(obs, action, MASK in info, space_to_json(space))
-        self._mask = make_masker(self.spec, self._shape)
+            self.probed = probe(vector, space, vector.single_action_space, config, seeds.of(0, 0),
+                                self._with_mask)
+        spec = self.probed.spec
+        _, self._observe = make_observer(space, self._shape, config.kinds_of_parts, spec.shifts)
+        _, self._act = make_actor(vector.single_action_space, self._shape,
+                                  scale=config.scale_actions)
+        self._mask = make_masker(spec, self._shape)
         note_player(self)
 
     def played(self) -> object:
@@ -193,13 +206,11 @@ class Batch:
             return observed(self._observe, obs), rewards, terminated, truncated, mask
 
     def close(self) -> None:
-        """Close the vector environment; abandon it if that fails or takes too long."""
         self._closed = True
-        with suppress(Exception, SystemExit), TimeLimit(CLOSE_SECONDS):
-            self._vector.close()
+        close_quietly(self._vector)
 
     def forget(self) -> None:
-        """Keep a vector environment open that the user built."""
+        """End with the vector environment, but leave it open: the user built it."""
         self._closed = True
 
     def _place(self) -> str:

@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import warnings
 from collections.abc import Collection
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -19,8 +19,8 @@ import gymnasium as gym
 from vantage._host.extras import missing
 from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
+from vantage.envs.failures import close_quietly, named_errors
 from vantage.envs.ids import EnvId, find_plugin
-from vantage.envs.interface import named_errors
 from vantage.envs.options import play_of
 from vantage.envs.other_interfaces import foreign_space, instance_refusal, metadata_of, refusal
 from vantage.errors import ConfigError
@@ -47,8 +47,7 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
         for name in ("observation_space", "action_space"):
             check_space(env, name, getattr(built, name, None))
         if rendered and not draws(built):
-            with suppress(Exception, SystemExit):
-                built.close()
+            close_quietly(built)
             raise ConfigError(f"{env.name} draws no pictures: it has to take "
                               f"render_mode={RGB_ARRAY!r} and to list it in its metadata's "
                               "render_modes; a lambda may set it instead")

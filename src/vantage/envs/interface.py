@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +10,7 @@ import gymnasium as gym
 from numpy.typing import NDArray
 
 from vantage._host.seeding import episode_seed
-from vantage.envs.descriptions import error_words
 from vantage.envs.outcomes import MASK as MASK
-from vantage.envs.outcomes import OutcomeError, unpacking
-from vantage.errors import EnvError, VantageError
 from vantage.specs import EnvSpec, Episode
 
 Array = NDArray[Any]
@@ -116,40 +110,3 @@ class Simulators:
     action_names: tuple[str, ...] = ()  # Atari's, such as UPFIRE
     fires: bool = False  # press FIRE after a reset and after a lost life
     life_signal: bool = False  # a lost life ends the bootstrap in training
-
-
-@contextmanager
-def named_errors(place: Callable[[], str]) -> Iterator[None]:
-    """Turn errors other than Vantage's own into an EnvError whose text begins with `place`."""
-    try:
-        yield
-    except VantageError:
-        raise
-    except BaseException as error:  # SystemExit and GeneratorExit would end a run without a word
-        if is_interrupt(error):
-            raise
-        raise EnvError(failure(place(), error)) from cause(error)
-
-
-def is_interrupt(error: BaseException) -> bool:
-    """Whether a signal caused `error`, not an environment that raised KeyboardInterrupt itself."""
-    if not isinstance(error, KeyboardInterrupt):
-        return False
-    *_, (frame, _) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
-    handler = signal.getsignal(signal.SIGINT)
-    if type(error) is not KeyboardInterrupt or frame is None or handler is signal.default_int_handler:
-        return True
-    raised_by_handler = frame.f_code is getattr(handler, "__code__", None)
-    return raised_by_handler or str(frame.f_globals.get("__name__")).partition(".")[0] == "vantage"
-
-
-def failure(place: str, error: BaseException) -> str:
-    """`error` at `place`, in words."""
-    if isinstance(error, OutcomeError):
-        return f"{place}: {error}"
-    return f"{place}: {unpacking(error) or error_words(error)}"
-
-
-def cause(error: BaseException) -> BaseException | None:
-    """`error` as the cause of an EnvError; None if the message already says everything."""
-    return None if isinstance(error, OutcomeError) or unpacking(error) else error

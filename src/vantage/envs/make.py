@@ -1,15 +1,14 @@
-"""Environments by name, built in batches: for training, for evaluations, and single ones to
-show."""
+"""Environments from a config: batches for training and evaluation, and single ones to show."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
 from vantage.envs.config import EnvConfig
-from vantage.envs.ids import EnvId, resolve_env
+from vantage.envs.failures import close_quietly
+from vantage.envs.ids import resolve_env
 from vantage.envs.interface import LONGEST_GAME, Seeds
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
@@ -17,8 +16,7 @@ from vantage.errors import ConfigError
 
 def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, first_env: int = 0,
                       place: int = 0, evaluation: bool = False, threads: int = 0,
-                      rendered: bool = False,
-                      longest_game: int = LONGEST_GAME) -> Environments:
+                      rendered: bool = False, longest_game: int = LONGEST_GAME) -> Environments:
     """`num_envs` environments; random `stream` 0 is for training, others are for evaluations.
 
     `first_env` is the index in the run of the first environment, for seeds and messages. `place` is
@@ -28,56 +26,53 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     uses all cores.
     """
     # Imported here, so that names are resolved without building anything.
-    from vantage.envs.batched import create_vector, is_in_tensors, is_vector, make_batched
+    from vantage.envs.batched import (
+        batched_environments,
+        create_vector,
+        is_in_tensors,
+        is_vector,
+    )
     from vantage.envs.build import copying
     from vantage.envs.short_episodes import short_environments
-    from vantage.envs.single import make_single
+    from vantage.envs.single import single_environments
 
-    short = short_environments(env, num_envs, place) & (not evaluation)
-    env = copying(env) if evaluation else env
+    short = short_environments(env, num_envs, place)
+    if evaluation:
+        short[:] = False
+        env = copying(env)
     name = resolve_env(env.id, env.atari_protocol)
     seeds = Seeds(name.name, seed, stream, first_env)
     if name.atari is not None:
-        from vantage.envs.atari import make_atari  # needs ale_py, which is optional
+        from vantage.envs.atari import atari_environments  # needs ale_py, which is optional
 
-        simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads,
-                                rendered=rendered,
-                                short=short)
+        simulators = atari_environments(env, name.atari, seeds, num_envs=num_envs, threads=threads,
+                                 rendered=rendered, short=short)
     elif is_vector(name):
         vector = create_vector(env, name, num_envs=num_envs, rendered=rendered)
         if is_in_tensors(vector, seeds):
-            return _in_tensors(env, name, vector, seeds, num_envs=num_envs, evaluation=evaluation,
-                               longest_game=longest_game)
-        simulators = make_batched(env, name, seeds, vector, num_envs=num_envs,
-                                  longest_game=longest_game)
+            return _in_tensors(env, vector, seeds, evaluation=evaluation, longest_game=longest_game)
+        simulators = batched_environments(env, name, seeds, vector, longest_game=longest_game)
     else:
-        simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered,
-                                 longest_game=longest_game if evaluation else 0, short=short)
+        simulators = single_environments(env, name, seeds, num_envs=num_envs, rendered=rendered,
+                                         longest_game=longest_game if evaluation else 0,
+                                         short=short)
     try:
         return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation,
-                            draws=rendered,
-                            short=short)
+                            draws=rendered, short=short)
     except BaseException:
         simulators.close()
         raise
 
 
-def _in_tensors(env: EnvConfig, name: EnvId, vector: Any, seeds: Seeds, *, num_envs: int,
-                evaluation: bool,
+def _in_tensors(env: EnvConfig, vector: Any, seeds: Seeds, *, evaluation: bool,
                 longest_game: int) -> Environments:
-    from vantage.envs.build import check_space
     from vantage.envs.tensor_env import TensorEnvironments
-    from vantage.envs.vec_env import check_vec_env
 
-    check_vec_env(seeds.name, vector, num_envs)
-    for each in ("single_observation_space", "single_action_space"):
-        check_space(name, each, getattr(vector, each))
     try:
         made = TensorEnvironments(vector, env, seeds, evaluation=evaluation,
                                   longest_game=longest_game)
     except BaseException:
-        with suppress(Exception, SystemExit):
-            vector.close()
+        close_quietly(vector)
         raise
     return cast(Environments, made)  # the same methods, of tensors
 
@@ -93,8 +88,7 @@ def make_single(env: EnvConfig, *, seed: int, stream: int, draws: bool | None = 
 
     is_batch = is_vector(resolve_env(env.id, env.atari_protocol))
     make = partial(make_environments, replace(env, vector="sync"), seed=seed,
-                   num_envs=num_envs if is_batch else 1,
-                   stream=stream, evaluation=True, threads=1)
+                   num_envs=num_envs if is_batch else 1, stream=stream, evaluation=True, threads=1)
     try:
         return make(rendered=draws is not False)
     except ConfigError:

@@ -215,14 +215,15 @@ class Play:
         return self.skip[0] if self.skip[0] == self.skip[1] else sum(self.skip) / 2
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """`env`, wrapped to be played and shown with these options."""
-        if self.max_steps or self.picture or self.skip != (1, 1) or self.noop_max or self.random_start:
+        """`env`, wrapped to be played and shown with these options, but without a time limit."""
+        needs_frames = self.skip != (1, 1) or self.noop_max > 0 or self.random_start > 0
+        if needs_frames or self.picture is not None:
             env = Checked(env)
-        if self.skip != (1, 1) or self.noop_max or self.random_start:
+        if needs_frames:
             env = Frames(env, self)
         if self.picture is not None:
             env = show_images(env, self.picture, self.kinds)
-        return gym.wrappers.TimeLimit(env, self.max_steps) if self.max_steps else env
+        return env
 
 
 def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:

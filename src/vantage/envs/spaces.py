@@ -26,14 +26,10 @@ Observer = tuple[ArraySpec | Mapping[str, ArraySpec], Convert]
 """The spec of observations and their conversion."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-LEFT_OUT = "left out, since it is text"
 MOST_NAMED = 3
 """Parts with the same description that the start of a run lists by name."""
 MOST_NUMBERS = 10**7
 """Largest size of an observation: 128 steps of 8 environments then take 41 GB."""
-
-
-Parts = Mapping[Path, Part]
 
 
 def make_observer(space: gym.Space[Any], batch: Shape = (), kinds: Mapping[str, str] = NOTHING,
@@ -44,11 +40,7 @@ def make_observer(space: gym.Space[Any], batch: Shape = (), kinds: Mapping[str, 
     the shape of the leading axes, () or (B,). `kinds` and `shifts` come from the config's obs_as
     and obs_shift. Raises ConfigError for a space that no policy can read.
     """
-    return observer_of(read_parts(space, batch, kinds), shifts)
-
-
-def observer_of(parts: Parts, shifts: Shifts = NOTHING) -> Observer:
-    """`make_observer` for parts that are already read."""
+    parts = read_parts(space, batch, kinds)
     names = {part.name for part in parts.values()}
     for name in shifts:
         if name not in names:
@@ -78,14 +70,9 @@ def observer_of(parts: Parts, shifts: Shifts = NOTHING) -> Observer:
 
 def reasons(space: gym.Space[Any], kinds: Mapping[str, str]) -> dict[str, str]:
     """Why each part of `space` is read as it is, by its name ("" for the whole observation)."""
-    return reasons_of(space, read_parts(space, (), kinds))
-
-
-def reasons_of(space: gym.Space[Any], parts: Parts) -> dict[str, str]:
-    """`reasons` for parts that are already read."""
-    why = {part.name: part.why for part in parts.values()}
+    why = {part.name: part.why for part in read_parts(space, (), kinds).values()}
     for name in names_of(texts_of(space)).values():
-        why[name] = LEFT_OUT
+        why[name] = "left out, since it is text"
     return why
 
 

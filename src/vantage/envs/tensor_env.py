@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,15 @@ from vantage._host.time_limit import TimeLimit
 from vantage.envs.checks import CHECK_EVERY, Checks, bounds_of
 from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
+from vantage.envs.failures import close_quietly, named_errors
 from vantage.envs.in_use import note_player
-from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step, named_errors
+from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step
 from vantage.envs.other_interfaces import own_time_limit
 from vantage.envs.outcomes import OutcomeError, check_info, check_reset, five
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, describe, reasons
 from vantage.envs.tensors import TensorObs, check_device, is_tensors, tensor_actor, tensor_observer
 from vantage.envs.vec_env import VecEnv
-from vantage.envs.workers import CLOSE_SECONDS
 from vantage.errors import ConfigError
 from vantage.specs import EnvSpec, Episode
 
@@ -164,10 +163,8 @@ class TensorEnvironments:
         return None if self._closed else self._vector
 
     def close(self) -> None:
-        """Close the vector environment; abandon it if that fails or takes too long."""
         self._closed = True
-        with suppress(Exception, SystemExit), TimeLimit(CLOSE_SECONDS):
-            self._vector.close()
+        close_quietly(self._vector)
 
     def _where(self) -> str:
         return f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps})"

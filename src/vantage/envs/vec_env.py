@@ -7,9 +7,6 @@ from typing import Any, Protocol
 import gymnasium as gym
 from torch import Tensor
 
-from vantage.envs.other_interfaces import metadata_of
-from vantage.errors import ConfigError
-
 TensorObs = Any
 """A tensor [B, *shape], or a dict or tuple of them as the observation space is."""
 
@@ -48,21 +45,3 @@ class VecEnv(Protocol):
 
     def close(self) -> None:
         """Release what the environment holds."""
-
-
-def check_vec_env(name: str, vector: Any, num_envs: int) -> None:
-    """ConfigError unless `vector` has the attributes of a `VecEnv` of `num_envs` environments."""
-    words = f"env={name!r} is a {type(vector).__name__}"
-    needed = ("num_envs", "single_observation_space", "single_action_space", "reset", "step",
-              "close")
-    if absent := [each for each in needed if not hasattr(vector, each)]:
-        raise ConfigError(f"{words}, not a gymnasium.vector.VectorEnv, and not an environment in "
-                          f"tensors, which has {', '.join(absent)} too; docs/add-your-own.md shows "
-                          "both")
-    if vector.num_envs != num_envs:
-        raise ConfigError(f"{words} of num_envs={vector.num_envs}, asked for {num_envs}; build as "
-                          "many as its argument says")
-    mode = metadata_of(vector).get("autoreset_mode")
-    if mode is not None and getattr(mode, "name", mode) != "NEXT_STEP":
-        raise ConfigError(f"{words} with autoreset_mode {getattr(mode, 'name', mode)}; an "
-                          "episode's end has to be followed by a step that only resets (NEXT_STEP)")

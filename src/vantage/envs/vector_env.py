@@ -15,6 +15,7 @@ from gymnasium.vector.utils import create_empty_array
 
 from vantage.envs.checks import Checks
 from vantage.envs.config import EnvConfig
+from vantage.envs.failures import named_errors
 from vantage.envs.history import MAX_REPLAY_STEPS, MIN_REPLAY_STEPS, History
 from vantage.envs.interface import (
     MASK,
@@ -26,7 +27,6 @@ from vantage.envs.interface import (
     Simulators,
     Snapshot,
     Step,
-    named_errors,
 )
 from vantage.envs.options import choose_actions
 from vantage.envs.outcomes import LAST_INFO
