@@ -1,1 +1,1 @@
-"""This machine and process: cores, memory, signals, child processes, the terminal, optional libraries."""
+"""This machine and process: cores, memory, signals, processes, terminal, optional libraries."""

@@ -1,6 +1,6 @@
-"""Optional libraries: the extra that brings each, and the command that installs it.
+"""Optional libraries: the extra that contains each, and the command that installs it.
 
-Nothing else words that message.
+All messages about missing libraries come from here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NAME = "vantage-rl"
 
 
 def version_of(package: str) -> str | None:
-    """The installed version of a package; None where it is not installed."""
+    """The installed version of a package; None if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -54,10 +54,7 @@ def missing(extra: str, module: str) -> ConfigError:
 
 
 def require(extra: str, *modules: str) -> None:
-    """ConfigError where one of `modules`, which `extra` brings, is not installed.
-
-    Imports none of them.
-    """
+    """ConfigError unless `modules`, which `extra` contains, are installed. Imports none of them."""
     for module in modules:
         spec = find_spec(module)
         if spec is None or spec.origin is None:  # a folder of runs such as wandb/ is no package
@@ -66,7 +63,7 @@ def require(extra: str, *modules: str) -> None:
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Around imports of what `extra` brings: ConfigError where one is not installed."""
+    """Context for imports of libraries in `extra`: ConfigError if one is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -35,10 +35,10 @@ _STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 @contextlib.contextmanager
 def stop_signals_blocked() -> Iterator[None]:
-    """Block the signals by which a terminal or a scheduler stops a process group, to start children.
+    """Block the signals that stop a process group, in order to start children.
 
-    Children inherit the block and are safe until they call `ignore_stop_signals`. Signals that arrive
-    meanwhile are handled in this process at the end of the block.
+    Children inherit the block and are safe until they call `ignore_stop_signals`. This process
+    handles signals that arrive meanwhile at the end of the block.
     """
     # multiprocessing's resource tracker warns when it removes the semaphores of a process that
     # ended early, which is no leak. It takes over the warning filters that this process has when
@@ -48,7 +48,8 @@ def stop_signals_blocked() -> Iterator[None]:
     resource_tracker.ensure_running()
     sys.warnoptions.pop()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-    pending: list[int] = []  # another thread, such as torch's, may receive a signal that is blocked here
+    # Another thread, such as torch's, may receive a signal that is blocked here.
+    pending: list[int] = []
     runs_handlers = threading.current_thread() is threading.main_thread()
     handlers: dict[int, Any] = {}
     if runs_handlers:
@@ -70,10 +71,10 @@ def stop_signals_blocked() -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_main(imports: bool) -> Iterator[None]:
-    """Processes started within import the main module only if `imports`, and if it is a file, not standard input.
+    """Let processes started within import the main module only if `imports`, and if it is a file.
 
-    By default multiprocessing imports it always, so that every script that trains with workers would
-    need `if __name__ == "__main__"`.
+    By default multiprocessing always imports it, so that every script that trains with workers
+    would need `if __name__ == "__main__"`.
     """
     main = sys.modules["__main__"]
     if imports and os.path.exists(getattr(main, "__file__", None) or "."):
@@ -122,9 +123,10 @@ def ended_by(exitcode: int) -> str:
 
 
 def kill_forks_with_this_process() -> None:
-    """End child processes forked after this call when this process ends, even by SIGKILL. Linux only.
+    """End child processes forked after this call when this process ends, even by SIGKILL.
 
-    Applies to forks by the main thread. Children of `subprocess` are only ended by `kill_descendants`.
+    Linux only, and only for forks by the main thread. Children of `subprocess` are only ended by
+    `kill_descendants`.
     """
     from_main_thread: list[bool] = []
 
@@ -154,7 +156,7 @@ def kill_descendants(pid: int | None = None) -> None:
 
 
 def end_within(seconds: float, status: int) -> None:
-    """End this process with `status` after at most `seconds`. Only for processes that Vantage starts.
+    """End this process, one that Vantage started, with `status` after at most `seconds`.
 
     Without it, the interpreter would wait for threads and exit functions of environments that hang.
     """
@@ -211,7 +213,7 @@ def _end_after_parent() -> None:
 
 
 class _Tie:
-    """Calls `die_with_parent` when it is unpickled: before the target is imported, which takes seconds."""
+    """Calls `die_with_parent` when unpickled: before the import of the target, which takes long."""
 
     def __init__(self, parent: int) -> None:
         self.parent = parent

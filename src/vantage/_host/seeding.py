@@ -13,15 +13,15 @@ import numpy as np
 def derive_seed(seed: int, *path: int | str) -> int:
     """The seed of the stream that `path` names; different paths and seeds give independent streams.
 
-    But zeros at the end of a path change nothing while seed and path have at most four words of 32
-    bits.
+    Exception: trailing zeros of a path have no effect if seed and path have at most four 32-bit
+    words.
     """
     words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in path]
     return _draw(seed, *words) & 0x7FFFFFFF
 
 
 def episode_seed(seed: int, stream: int, env: int, episode: int) -> int:
-    """The seed of one episode of one environment; training has the `stream` 0, evaluations others."""
+    """The seed of one episode of one environment. `stream` is 0 for training, else evaluations."""
     # Not the bits of `derive_seed`: saved runs replay these.
     return _draw(seed, stream, env, episode) >> 1
 

@@ -30,8 +30,10 @@ def available_cores() -> int:
 
     Respects its affinity and the CPU quota of its control group.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os,
-                                                    "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
     quota = _cgroup_number(("cpu.max", r"^(\d+) "), ("cpu/cpu.cfs_quota_us", r"^(\d+)"))
     period = _cgroup_number(("cpu.max", r" (\d+)"), ("cpu/cpu.cfs_period_us", r"^(\d+)"))
     return cores if quota is None or not period else max(1, min(cores, quota // period))
@@ -61,21 +63,26 @@ def shortage(error: BaseException) -> str | None:
 
     torch and the dynamic linker raise RuntimeError and ImportError with the system's text.
     """
-    code, text = getattr(error, "errno", None), str(error)
+    code = getattr(error, "errno", None)
+    text = str(error)
     if code in (errno.EMFILE, errno.ENFILE) or os.strerror(errno.EMFILE) in text:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return (f"too many open files: the limit is {limit} file descriptors for each process; "
                 "raise it with `ulimit -n 4096`, or give fewer --num-envs or --num-workers")
-    if isinstance(error, MemoryError) or code == errno.ENOMEM or re.search("(?i)(can.?t|cannot|to) allocate mem", text):
+    if (isinstance(error, MemoryError) or code == errno.ENOMEM
+            or re.search("(?i)(can.?t|cannot|to) allocate mem", text)):
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        limits = "" if limit == resource.RLIM_INFINITY else f" (`ulimit -v` allows {limit >> 20:,} MiB)"
+        limits = ""
+        if limit != resource.RLIM_INFINITY:
+            limits = f" (`ulimit -v` allows {limit >> 20:,} MiB)"
         return (f"not enough memory{limits}; free memory or raise the limit, or give fewer "
                 "--num-envs or --num-workers, a smaller network or a smaller --replay-size")
     if os.strerror(errno.EAGAIN) in text or "start new thread" in text:
-        return "no more processes or threads can start; raise `ulimit -u`, or give fewer --num-workers or --threads"
-    frames = (frame.f_globals.get("__name__", "")
-              for frame, _ in traceback.walk_tb(error.__traceback__))
-    if code == errno.ENOSPC and any(name.startswith("multiprocessing.") for name in frames):
+        return ("no more processes or threads can start; raise `ulimit -u`, or give fewer "
+                "--num-workers or --threads")
+    modules = [frame.f_globals.get("__name__", "")
+               for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if code == errno.ENOSPC and any(name.startswith("multiprocessing.") for name in modules):
         return ("no space left in /dev/shm, which processes share; remove files from it or enlarge "
                 "it: mount -o remount,size=1g /dev/shm, or docker run --shm-size 1g")
     return None
@@ -118,9 +125,8 @@ def use_threads(count: int) -> None:
 def keep_freed_memory() -> None:
     """Make glibc reuse freed memory instead of returning it to the system.
 
-    Mapping it anew at each update takes a sixth of the learning time.
-
-    a3c at 16 x 20 on 2 cores: 8,400 samples/s instead of 6,900.
+    Mapping it again at each update takes a sixth of the learning time: a3c at 16 x 20 on 2 cores
+    learns from 8,400 samples/s instead of 6,900.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if _LINUX else None
     if mallopt is not None:
@@ -131,8 +137,9 @@ def keep_freed_memory() -> None:
 def compute_for_long() -> None:
     """Schedule this thread and its later children as batch work (SCHED_BATCH). Linux only.
 
-    An emulator's thread, woken by the first action of a step, then does not preempt the thread that wakes the others:
-    A2C on Pong, 2 cores: 1,671 to 1,781 steps/s instead of 1,455 to 1,488. A policy that the user has chosen stays.
+    An emulator's thread, woken by the first action of a step, then does not preempt the thread that
+    wakes the others. A2C on Pong, 2 cores: 1,671 to 1,781 steps/s instead of 1,455 to 1,488. A
+    scheduling policy that the user has chosen is kept.
     """
     if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
         with contextlib.suppress(OSError):  # some containers forbid it

@@ -1,6 +1,6 @@
-"""Lines for a terminal.
+"""Safe output to a terminal.
 
-Names from files and from the command line may hold characters that would command it.
+Names from files and from the command line may contain control characters.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ def write_line(text: object) -> None:
 def command_output(ends_process: bool) -> Iterator[None]:
     """Reserve standard output for `write_line`.
 
-    Everything that environments print, also from C, goes to standard error.
-
-    Where the command `ends_process`, that stays so: environments may print at its end.
+    Everything that environments print, also from C, goes to standard error. If the command
+    `ends_process`, this is not undone: environments may print at its end.
     """
     sys.stdout.flush()
     try:
@@ -48,9 +47,11 @@ def command_output(ends_process: bool) -> Iterator[None]:
     except OSError:  # one of them is closed
         yield
         return
-    stream, former = sys.stdout, sys.stdout
+    former = sys.stdout
+    stream = former
     if _descriptor(stream) == 1:
-        stream = open(os.dup(own), "w", encoding=stream.encoding, errors="replace")  # noqa: SIM115  closed below
+        # closed below
+        stream = open(os.dup(own), "w", encoding=stream.encoding, errors="replace")  # noqa: SIM115
     sys.stdout = sys.stderr
     token = _OUTPUT.set(stream)
     try:
@@ -75,8 +76,9 @@ def _descriptor(stream: TextIO) -> int | None:
 
 
 def escape_message(record: logging.LogRecord) -> bool:
-    """A filter of log handlers that lets every message pass, but printable."""
-    record.msg, record.args = printable(bounded(record.getMessage())), ()
+    """A filter for log handlers: passes every message, shortened and escaped."""
+    record.msg = printable(bounded(record.getMessage()))
+    record.args = ()
     return True
 
 
@@ -95,10 +97,12 @@ class MessageHandler(logging.Handler):
 def messages_to(handler: logging.Handler, level: int) -> Iterator[None]:
     """Send Vantage's log messages to `handler` alone."""
     logger = logging.getLogger("vantage")
-    handlers, logger.handlers, former = logger.handlers, [handler], logger.level
+    handlers = logger.handlers
+    former = logger.level
+    propagate = logger.propagate
+    logger.handlers = [handler]
     logger.setLevel(level)
-    # An environment may have set up the root logger.
-    logger.propagate, propagate = False, logger.propagate
+    logger.propagate = False  # an environment may have set up the root logger
     handler.addFilter(escape_message)
     try:
         yield

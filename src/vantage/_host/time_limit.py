@@ -20,7 +20,7 @@ SLOW = "it hangs, or give a longer --env-timeout"
 """The end of messages about an environment that does not answer."""
 
 TICK_SECONDS = 0.25
-"""Seconds between two looks at the calls under way."""
+"""Interval in seconds at which the calls in progress are checked."""
 GRACE_SECONDS = 2.0
 """Seconds after an interruption in which a call may end; then it hangs in native code."""
 # Ignored by default, so that a handler and a late signal do no harm. Go's runtime interrupts its
@@ -33,17 +33,18 @@ class Interrupted(KeyboardInterrupt):
 
 
 class TimeLimit:
-    """Context that raises TimeoutError in calls of environments that exceed `seconds` (0: no limit).
+    """Context that raises TimeoutError in calls of environments that exceed `seconds`; 0: never.
 
-    Nothing interrupts a call before its time is over. Then one signal does so in the main thread; in another thread, or
-    where the program has a handler of its own for SIGURG, Python code is interrupted between two of its instructions.
-    Where a call does not return from native code, its stack is shown, and with `ends_process` the process ends. Counts
-    ticks, not the clock: a process that Ctrl-Z stops for an hour does not hang.
+    A call is interrupted only after its time is over: by a signal in the main thread; between two
+    Python instructions in other threads, or if the program handles SIGURG itself. If a call does
+    not return from native code, its stack is printed, and with `ends_process` the process ends.
+    Time is counted in ticks, not by the clock: a process that Ctrl-Z stops for an hour does not
+    hang.
     """
 
     ends_process: ClassVar[bool] = False
     _calls: ClassVar[dict[int, _Call]] = {}
-    """What is under way, by thread."""
+    """Calls in progress, by thread."""
     _stop_at: ClassVar[float] = math.inf
     _watched: ClassVar[bool] = False
     _prepared: ClassVar[bool] = False
@@ -52,9 +53,10 @@ class TimeLimit:
     """Held while an exception is sent to another thread, or taken back."""
 
     def __init__(self, seconds: float, name: str = "") -> None:
-        self.seconds, self.name = seconds, name
+        self.seconds = seconds
+        self.name = name
         self.tick = min(1.0, seconds / 4) if seconds else 1.0
-        """Seconds between two looks whether an environment in another process has answered."""
+        """Polling interval in seconds while waiting for an environment in another process."""
         self.ticks = seconds / self.tick if seconds else math.inf
 
     def __enter__(self) -> None:
@@ -90,7 +92,9 @@ class _Call:
     __slots__ = ("error", "limit", "raised", "ticks")
 
     def __init__(self, limit: TimeLimit) -> None:
-        self.limit, self.ticks, self.raised = limit, -1, False  # the first look may come at once
+        self.limit = limit
+        self.ticks = -1  # the first check may come at once
+        self.raised = False
         self.error: type[BaseException] | None = None
 
 
@@ -112,27 +116,30 @@ def _watch() -> None:
 
 
 def _look() -> None:
-    """Count one tick of every call under way, and interrupt or show those that are late.
+    """Count one tick of every call in progress, and interrupt or show those that are late.
 
-    Native code that holds Python's lock stops the thread that calls this too.
+    Native code that holds Python's lock also blocks the thread that calls this.
     """
     for ident, call in list(TimeLimit._calls.items()):
         call.ticks += 1
-        limit, seconds = call.limit, call.ticks * TICK_SECONDS
+        limit = call.limit
+        seconds = call.ticks * TICK_SECONDS
         late = 0 < limit.seconds <= seconds
         if call.error is None and monotonic() >= TimeLimit._stop_at:
             TimeLimit._stop_at = math.inf
             _interrupt(ident, call, Interrupted, _place(ident))
         elif call.error is None and late:
-            _interrupt(ident, call,
-                       TimeoutError, f"no answer for {limit.seconds:g} s, {_place(ident)}; {SLOW}")
+            message = f"no answer for {limit.seconds:g} s, {_place(ident)}; {SLOW}"
+            _interrupt(ident, call, TimeoutError, message)
         elif late and seconds - TICK_SECONDS < limit.seconds + GRACE_SECONDS <= seconds:
             _show(limit)
 
 
 def _place(ident: int) -> str:
     frame = sys._current_frames().get(ident)
-    return "in a thread that has ended" if frame is None else f"at {frame.f_code.co_filename}:{frame.f_lineno}"
+    if frame is None:
+        return "in a thread that has ended"
+    return f"at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _interrupt(ident: int, call: _Call, kind: type[BaseException], message: str) -> None:
@@ -147,7 +154,8 @@ def _interrupt(ident: int, call: _Call, kind: type[BaseException], message: str)
         if ident == threading.main_thread().ident and signal.getsignal(_SIGNAL) is _handle:
             signal.pthread_kill(ident, _SIGNAL)  # ends its system call, too
         else:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident),
+                                                       ctypes.py_object(error))
 
 
 def _forget_exception(ident: int) -> None:
@@ -179,7 +187,8 @@ def _show(limit: TimeLimit) -> None:
 def _forget_parent() -> None:
     """In a forked child, which has neither the thread nor the call."""
     TimeLimit._lock = threading.Lock()
-    TimeLimit._watched = TimeLimit._prepared = False
+    TimeLimit._watched = False
+    TimeLimit._prepared = False
     TimeLimit._calls.clear()
 
 

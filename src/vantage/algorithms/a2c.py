@@ -43,10 +43,11 @@ class A2C:
 
     @property
     def needs(self) -> Needs:
-        """The activation cache: an update makes one pass over a rollout, with the weights that acted."""
+        """An activation cache: an update makes one pass over a rollout, with the acting weights."""
         return Needs(activation_cache=True)
 
-    def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, model: Model, rollout: Rollout,
+             update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The loss of `vantage.algorithms.losses.a2c_loss` on one rollout."""
         from vantage.algorithms.losses import a2c_loss  # imports torch
 

@@ -1,4 +1,4 @@
-"""ACER: learning from fresh and replayed rollouts. Its equations are in `vantage.algorithms.acer_losses`.
+"""ACER: learning from fresh and replayed rollouts. Its equations are in `acer_losses`.
 
 Wang et al. 2017, "Sample Efficient Actor-Critic with Experience Replay", arXiv:1611.01224.
 """
@@ -70,7 +70,8 @@ class ACER:
                              self.replay_save_every)
         return Needs(critic="action", average_decay=self.average_decay, replay=replay)
 
-    def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, model: Model, rollout: Rollout,
+             update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The discrete or the continuous loss of one fresh or replayed rollout.
 
         The first `burn_in` steps of a replayed rollout are excluded: they only warm up the memory,

@@ -1,9 +1,12 @@
 """The losses of ACER, for discrete and for continuous actions. Tensors in, loss and metrics out.
 
-Wang et al. 2017, "Sample Efficient Actor-Critic with Experience Replay", arXiv:1611.01224. Equations are the paper's.
-For each step and environment, the policy gradient is computed and projected in the space of the distribution's
-statistics φ: the probabilities of a categorical, the means (and log deviations, unless these are fixed) of a Gaussian.
-The surrogate loss -Σ φ z* then backpropagates the projection z* to the weights: its gradient is -(∂φ/∂θ)ᵀ z*.
+Wang et al. 2017, "Sample Efficient Actor-Critic with Experience Replay", arXiv:1611.01224.
+Equation numbers are the paper's.
+
+For each step and environment, the policy gradient is computed and projected in the space of the
+distribution's statistics φ: the probabilities of a categorical, the means (and log deviations,
+unless these are fixed) of a Gaussian. The surrogate loss -Σ φ z* then backpropagates the projection
+z* to the weights: its gradient is -(∂φ/∂θ)ᵀ z*.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ def project(gradient: Float[Tensor, "*batch P"], kl_gradient: Float[Tensor, "*ba
 
     The second result is True where that bound is active.
 
-    min_z ½‖g - z‖²  subject to  kᵀz ≤ δ;   z* = g - max(0, (kᵀg - δ) / ‖k‖²) k                          eq. 11 and 12
+    min_z ½‖g - z‖²  subject to  kᵀz ≤ δ                                                 eq. 11
+    z* = g - max(0, (kᵀg - δ) / ‖k‖²) k                                                  eq. 12
 
     g is a direction of ascent and k = ∇_φ KL(f(φ_average) ‖ f(φ)). None: no bound.
     """
@@ -41,19 +45,23 @@ def project(gradient: Float[Tensor, "*batch P"], kl_gradient: Float[Tensor, "*ba
     return gradient - scale.unsqueeze(-1) * kl_gradient, excess > 0
 
 
-def discrete_acer_loss(behaviour_logits: Float[Tensor, "T B A"], average_logits: Float[Tensor, "T B A"],
+def discrete_acer_loss(behaviour_logits: Float[Tensor, "T B A"],
+                       average_logits: Float[Tensor, "T B A"],
                        logits: Float[Tensor, "T+1 B A"], q_values: Float[Tensor, "T+1 B A"],
-                       actions: Int[Tensor, "T B"], rewards: Float[Tensor, "T B"], terminated: Bool[Tensor, "T B"],
-                       keep: Bool[Tensor, "T B"], valid: Bool[Tensor, "T B"], *, gamma: float,
-                       truncation: float | None, bias_correction: bool, trust_region: float | None, value_coef: float,
+                       actions: Int[Tensor, "T B"], rewards: Float[Tensor, "T B"],
+                       terminated: Bool[Tensor, "T B"], keep: Bool[Tensor, "T B"],
+                       valid: Bool[Tensor, "T B"], *, gamma: float, truncation: float | None,
+                       bias_correction: bool, trust_region: float | None, value_coef: float,
                        entropy_coef: float) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one rollout of a categorical policy, and metrics.
 
-    g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_ret - V) + Σ_a [1 - c/ρ(a)]₊ f(a) ∇_φ log f(a) (Q(a) - V) + β ∇_φ H(f)   eq. 9
+    g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_ret - V)
+        + Σ_a [1 - c/ρ(a)]₊ f(a) ∇_φ log f(a) (Q(a) - V) + β ∇_φ H(f)                    eq. 9
     L = mean_t[ -Σ_a f(a) z*(a) + value_coef ½ (Q_ret_t - Q(x_t, a_t))² ]
 
-    with ρ = π/μ, V = Σ_a π(a) Q(a), c = `truncation` (None: infinite), δ = `trust_region` (None: no projection).
-    Entropy is inside the projection. The gradient flows through `logits[:-1]` and `q_values[:-1]`.
+    with ρ = π/μ, V = Σ_a π(a) Q(a), c = `truncation` (None: infinite) and δ = `trust_region` (None:
+    no projection). Entropy is inside the projection. The gradient flows through `logits[:-1]` and
+    `q_values[:-1]`.
     """
     actions = actions.unsqueeze(-1)
     probs = F.softmax(logits[:-1], -1)
@@ -93,12 +101,14 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
                          keep: Bool[Tensor, "T B"], valid: Bool[Tensor, "T B"], *, gamma: float,
                          truncation: float | None, bias_correction: bool,
                          trust_region: float | None, value_coef: float, entropy_coef: float,
-                         fixed_deviation: bool,) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
+                         fixed_deviation: bool) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one rollout of a Gaussian policy with a stochastic dueling critic, and metrics.
 
-    g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_opc - V) + [1 - c/ρ(a')]₊ ∇_φ log f(a') (Q̃(a') - V) + β ∇_φ H(f),  a' ~ π
-    L = mean_t[ -Σ φ z* + value_coef (½ (Q_ret - Q̃(a_t))² + ½ (V_target - V)²) ]          section 5, algorithm 3
-    V_target = min(1, ρ) (Q_ret - Q̃(a_t)) + V                                                              eq. 14
+    g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_opc - V)
+        + [1 - c/ρ(a')]₊ ∇_φ log f(a') (Q̃(a') - V) + β ∇_φ H(f),  a' ~ π
+    L = mean_t[ -Σ φ z* + value_coef (½ (Q_ret - Q̃(a_t))² + ½ (V_target - V)²) ]
+                                                                         section 5, algorithm 3
+    V_target = min(1, ρ) (Q_ret - Q̃(a_t)) + V                                            eq. 14
 
     Q_ret has traces min(1, ρ^(1/D)), Q_opc traces of 1. `drawn` are the a'; `q_taken` and `q_drawn`
     are the dueling network's Q̃ of the actions taken and drawn. With `fixed_deviation` the
@@ -123,7 +133,8 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
         statistics = params.detach().requires_grad_()
         entropies = distribution.entropy(statistics)
         gain = (taken_weight * distribution.log_prob(statistics, actions)
-                + drawn_weight * distribution.log_prob(statistics, drawn) + entropy_coef * entropies)
+                + drawn_weight * distribution.log_prob(statistics, drawn)
+                + entropy_coef * entropies)
         divergences = distribution.kl(average_params.detach(), statistics)
         gradient, = torch.autograd.grad(gain.sum(), statistics, retain_graph=True)
         kl_gradient, = torch.autograd.grad(divergences.sum(), statistics)
@@ -132,7 +143,9 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
         kl_gradient[..., distribution.size:] = 0
     ascent, bounded = project(gradient, kl_gradient, trust_region)
     policy_loss = -masked_mean((params * ascent).sum(-1), valid)
-    value_loss = 0.5 * masked_mean((q_ret - q_taken).square() + (value_targets - values[:-1]).square(), valid)
+    q_errors = (q_ret - q_taken).square()
+    value_errors = (value_targets - values[:-1]).square()
+    value_loss = 0.5 * masked_mean(q_errors + value_errors, valid)
     metrics = _metrics(policy_loss, value_loss, entropies.detach(), divergences.detach(), bounded,
                        rho_taken, q_taken, q_ret, valid)
     return policy_loss + value_coef * value_loss, metrics

@@ -1,9 +1,10 @@
-"""Action distributions as pure functions of their parameters [..., P], which `models/heads.py` computes.
+"""Action distributions as pure functions of their parameters [..., P], from `models/heads.py`.
 
-The parameters determine the distribution completely: logits are already masked, and a Gaussian's mean
-and deviation already squashed and floored, so that stored parameters can be evaluated later. P is
-`num_params`; leading dimensions are preserved. `sample` takes all randomness from a generator on the
-parameters' device; no gradient flows through a sample. `kl(p, q)` is KL(p || q). Entropies are in nats.
+The parameters determine the distribution completely: logits are already masked, and a Gaussian's
+mean and deviation already squashed and floored, so that stored parameters can be evaluated later.
+P is `num_params`; leading dimensions are preserved. `sample` takes all randomness from a generator
+on the parameters' device; no gradient flows through a sample. `kl(p, q)` is KL(p || q). Entropies
+are in nats.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from vantage.types import ActionSpec
 MASKED = -1e9
 """Logit of a masked action. exp(-1e9 - x) is exactly 0 in float32 and float64 for realistic logits
 x, so that probabilities of allowed actions are exact. Unlike -inf it gives no NaN: 0 * MASKED is 0
-in entropy and gradients. """
+in entropy and gradients."""
 
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -38,7 +39,8 @@ def mask_logits(logits: Params, mask: Bool[Tensor, "*batch P"] | None) -> Params
 class Categorical:
     """One of `size` actions; the parameters are logits x. Actions are int64 [...].
 
-    log p(a) = x_a - log Σ_i exp x_i,  H = -Σ_a p(a) log p(a),  KL(p || q) = Σ_a p(a) (log p(a) - log q(a))
+    log p(a) = x_a - log Σ_i exp x_i,  H = -Σ_a p(a) log p(a)
+    KL(p || q) = Σ_a p(a) (log p(a) - log q(a))
     """
 
     size: int
@@ -73,7 +75,8 @@ class Categorical:
 class MultiDiscrete:
     """Independent categoricals; the parameters are the logits of all dimensions, side by side.
 
-    Actions are int64 [..., len(sizes)]. Log-probabilities, entropies and divergences are sums over dimensions.
+    Actions are int64 [..., len(sizes)]. Log-probabilities, entropies and divergences are sums over
+    the dimensions.
     """
 
     sizes: tuple[int, ...]
@@ -116,7 +119,8 @@ class Gaussian:
     log p(a) = Σ_i -½ ((a_i - μ_i) / σ_i)² - log σ_i - ½ log 2π,  H = Σ_i log σ_i + ½ + ½ log 2π
     KL(p || q) = Σ_i ½ (σ_p² / σ_q² + (μ_p - μ_q)² / σ_q² - 1) - log (σ_p / σ_q)
 
-    Actions are floats [..., size], not clipped to bounds: densities are those of the unclipped samples.
+    Actions are floats [..., size], not clipped to bounds: densities are those of the unclipped
+    samples.
     """
 
     size: int
@@ -134,7 +138,8 @@ class Gaussian:
 
     def log_prob(self, params: Params, actions: Float[Tensor, "*batch D"]) -> PerRow:
         mean, log_std = params.chunk(2, -1)
-        return (-0.5 * ((actions - mean) * (-log_std).exp()).square() - log_std - _LOG_ROOT_2PI).sum(-1)
+        squares = ((actions - mean) * (-log_std).exp()).square()
+        return (-0.5 * squares - log_std - _LOG_ROOT_2PI).sum(-1)
 
     def entropy(self, params: Params) -> PerRow:
         return (params.chunk(2, -1)[1] + (0.5 + _LOG_ROOT_2PI)).sum(-1)

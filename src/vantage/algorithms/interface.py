@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from vantage.types import EnvSpec, Minibatch, Obs, Rollout, State
 
     Estimate = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Mapping[str, Tensor]]
-    """Advantages and targets [T, B], and optionally further tensors [T, B, ...] by name, for
-    `extra`."""
+    """Advantages and targets [T, B]; optionally more tensors [T, B, ...] by name, for `extra`."""
 
 
 class Model(Protocol):
@@ -47,14 +46,15 @@ class Model(Protocol):
 
     def unroll(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
                cache: dict[str, Tensor] | None = None, /) -> tuple[Tensor, Tensor]:
-        """Parameters [T+1, B, P] and values [T+1, B] of a rollout; the last row has no gradients."""
+        """Parameters [T+1, B, P] and values [T+1, B] of a rollout; no gradients in the last row."""
 
     def unroll_inputs(self, inputs: tuple[Tensor, ...], is_first: Tensor, state: State,
                       action_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Parameters [T, B, P] and values [T, B] of a minibatch's inputs."""
 
-    def unroll_features(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
-                        *, critic: bool = True) -> tuple[Tensor, Tensor]:
+    def unroll_features(self, obs: Obs, is_first: Tensor, state: State,
+                        action_mask: Tensor | None = None, *,
+                        critic: bool = True) -> tuple[Tensor, Tensor]:
         """Parameters [T+1, B, P] and the critic's features [T+1, B, F].
 
         Without `critic` its features are not computed; the policy's are returned instead.
@@ -76,7 +76,7 @@ class ReplayNeeds:
 
     size: int
     start: int
-    """Steps in the replay before it is learnt from."""
+    """Steps that the replay must hold before updates use it."""
     ratio: float
     """Mean number of updates from the replay for each update from fresh steps."""
     save_every: int
@@ -135,15 +135,18 @@ class Update:
     model: Model | None = None
     """The policy and its critic, for `estimate`."""
     module: nn.Module | None = None
-    """What the algorithm's `build` has returned, with its present weights."""
+    """The module that the algorithm's `build` returned, with its current weights."""
 
     def at(self, coefficient: Coefficient | str) -> float:
-        """The value of a coefficient now."""
+        """The value of a coefficient at this step."""
         return value_at(coefficient, self.step, self.steps)
 
 
 class Algorithm(Protocol):
-    """A frozen dataclass: its fields are config keys and flags; its methods are the loss and its needs."""
+    """A frozen dataclass of hyperparameters with a loss.
+
+    Its fields are config keys and flags.
+    """
 
     @property
     def gamma(self) -> Coefficient | str:
@@ -153,8 +156,10 @@ class Algorithm(Protocol):
     def needs(self) -> Needs:
         """Requirements of the algorithm beyond its loss."""
 
-    def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """A scalar whose gradient the learner descends, and scalars or numbers to log by metric name.
+    def loss(self, model: Model, rollout: Rollout,
+             update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """A scalar whose gradient the learner descends, and scalars or numbers to log by
+        metric name.
 
         `rollout.rewards` are clipped and normalised as configured. The loss is a mean over valid
         steps.
@@ -162,7 +167,10 @@ class Algorithm(Protocol):
 
 
 class MinibatchAlgorithm(Protocol):
-    """An algorithm with `needs.reuse`: advantages are estimated per rollout, the loss is per minibatch."""
+    """An algorithm with `needs.reuse`.
+
+    Advantages are estimated for each rollout; the loss is computed for each minibatch.
+    """
 
     @property
     def gamma(self) -> Coefficient | str:
@@ -175,22 +183,22 @@ class MinibatchAlgorithm(Protocol):
     def estimate(self, rollout: Rollout, update: Update) -> Estimate:
         """Advantages and targets [T, B] of a rollout, computed without gradients.
 
-        The rollout has `values`, and `rhos` if older weights acted.
-
-        The tensors [T, B, ...] of a third element arrive by name in the `extra` of each minibatch.
+        The rollout has `values`, and `rhos` if older weights acted. The tensors [T, B, ...] of a
+        third element are in the `extra` of each minibatch, by name.
         """
 
-    def loss(self, model: Model, minibatch: Minibatch, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, model: Model, minibatch: Minibatch,
+             update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """As `Algorithm.loss`, a mean over the minibatch's valid steps."""
 
 
 class ModuleAlgorithm(Protocol):
-    """An algorithm of either kind with a module of its own, such as a predictor or a second critic."""
+    """An algorithm with a module of its own, such as a predictor or a second critic."""
 
     def build(self, spec: EnvSpec, model: Model) -> nn.Module | None:
-        """The module, for the environment's `spec`. `Update.module` has it, on the learner's device.
+        """The module for an environment's `spec`. `Update.module` has it, on the learner's device.
 
-        The optimiser moves its parameters with those of the policy, except for those without
-        `requires_grad`; gradients are clipped by one common norm. Checkpoints have its parameters and
-        buffers, saved policies do not. Its initialisation is seeded by the run.
+        The optimiser updates its parameters together with the policy's, except for those without
+        `requires_grad`; gradients are clipped by one common norm. Checkpoints contain its
+        parameters and buffers, saved policies do not. The run's seed determines its initialisation.
         """

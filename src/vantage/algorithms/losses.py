@@ -46,9 +46,10 @@ def normalise(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"],
 @torch.no_grad()
 def explained_variance(values: Float[Tensor, "T B"], targets: Float[Tensor, "T B"],
                        valid: Bool[Tensor, "T B"]) -> Float[Tensor, ""]:
-    """1 - Var(target - V) / Var(target) over the valid steps: 1 for a perfect critic, 0 for a constant.
+    """1 - Var(target - V) / Var(target) over the valid steps.
 
-    It is 0 for equal targets, where the quotient would be unbounded.
+    It is 1 for a perfect critic and 0 for a constant one; also 0 for equal targets, where the
+    quotient would be unbounded.
     """
     # Indexing by `valid` would make the host wait for the number of valid steps.
     count = valid.sum().clamp(min=1)
@@ -61,17 +62,19 @@ def explained_variance(values: Float[Tensor, "T B"], targets: Float[Tensor, "T B
     return torch.where(variance > least, 1 - errors / variance.clamp(min=1e-8), 0.0)
 
 
-def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
-             rewards: Float[Tensor, "T B"], terminated: Bool[Tensor, "T B"], keep: Bool[Tensor, "T B"],
-             valid: Bool[Tensor, "T B"], *, gamma: float, gae_lambda: float, value_coef: float, entropy_coef: float,
-             advantage_norm: bool = False, value_target: str = "lambda",
+def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"],
+             values: Float[Tensor, "T+1 B"], rewards: Float[Tensor, "T B"],
+             terminated: Bool[Tensor, "T B"], keep: Bool[Tensor, "T B"],
+             valid: Bool[Tensor, "T B"], *, gamma: float, gae_lambda: float, value_coef: float,
+             entropy_coef: float, advantage_norm: bool = False, value_target: str = "lambda",
              behaviour_log_probs: Float[Tensor, "T B"] | None = None,
              total: Callable[[Tensor], Tensor] = lambda sums: sums,
              ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one rollout, and metrics.
 
     L = mean_t[ -A_t log π(a_t|s_t) + value_coef ½ (v_t - V(s_t))² - entropy_coef H(π(·|s_t)) ]
-                                                            Mnih et al. 2016, arXiv:1602.01783, section 4
+                                            Mnih et al. 2016, arXiv:1602.01783, section 4
+
     The gradient flows through `log_probs`, `entropies` and `values[:-1]`; advantages A and targets
     v are constants. Means run over valid steps, so that coefficients do not depend on the rollout's
     size. With `behaviour_log_probs`, log probabilities under the policy that acted, A and v come
@@ -113,8 +116,9 @@ def ppo_loss(log_probs: Float[Tensor, "T B"], behaviour_log_probs: Float[Tensor,
              entropy_coef: float) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one minibatch, and metrics.
 
-    L = mean_t[ -min(r_t A_t, clip(r_t, 1-ε, 1+ε) A_t) + value_coef ½ (v_t - V(s_t))² - entropy_coef H(π(·|s_t)) ],
-    r_t = π(a_t|s_t) / μ(a_t|s_t)                              Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9
+    L = mean_t[ -min(r_t A_t, clip(r_t, 1-ε, 1+ε) A_t)
+                + value_coef ½ (v_t - V(s_t))² - entropy_coef H(π(·|s_t)) ]
+    r_t = π(a_t|s_t) / μ(a_t|s_t)           Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9
 
     The gradient flows through `log_probs`, `entropies` and `values`. With `value_clip` the squared
     error is the larger of two: the error of V, and of V clipped to within `value_clip` of the value

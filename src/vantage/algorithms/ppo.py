@@ -81,7 +81,8 @@ class PPO:
             advantages = normalise(advantages, rollout.valid, update.total)
         return advantages, targets
 
-    def loss(self, model: Model, minibatch: Minibatch, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, model: Model, minibatch: Minibatch,
+             update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The loss of `vantage.algorithms.losses.ppo_loss` on one minibatch."""
         from vantage.algorithms.losses import normalise, ppo_loss  # imports torch
 

@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def reverse_scan(deltas: Float[Tensor, "T B"], decays: Float[Tensor, "T B"]) -> Float[Tensor, "T B"]:
+def reverse_scan(deltas: Float[Tensor, "T B"],
+                 decays: Float[Tensor, "T B"]) -> Float[Tensor, "T B"]:
     """x[t] = deltas[t] + decays[t] * x[t+1], with x[T] = 0."""
     x = deltas.clone()
     carry = torch.zeros_like(deltas[0])
@@ -29,9 +30,10 @@ def gae(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
         gae_lambda: float) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
     """Advantages and value targets of on-policy data.
 
-    A_t = Σ_l (γλ)^l δ_{t+l},  δ_t = r_t + γ V_{t+1} - V_t          Schulman et al. 2016, arXiv:1506.02438, eq. 16
+    A_t = Σ_l (γλ)^l δ_{t+l},  δ_t = r_t + γ V_{t+1} - V_t
+                                            Schulman et al. 2016, arXiv:1506.02438, eq. 16
 
-    λ = 1 gives n-step returns: A + V is then the discounted sum of rewards up to the bootstrap value.
+    λ = 1 gives n-step returns: A + V is the discounted sum of rewards up to the bootstrap value.
     """
     deltas = rewards + discounts * values[1:] - values[:-1]
     advantages = reverse_scan(deltas, gae_lambda * discounts * keep)
@@ -42,11 +44,13 @@ def gae(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
 def vtrace(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
            discounts: Float[Tensor, "T B"], keep: Bool[Tensor, "T B"], rhos: Float[Tensor, "T B"],
            *, gae_lambda: float) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
-    """Advantages and value targets of off-policy data, with importance weights `rhos`, π/μ of the actions.
+    """Advantages and value targets of off-policy data; `rhos` are π/μ of the actions taken.
 
     v_s = V_s + Σ_{t≥s} γ^{t-s} (Π_{s≤i<t} c_i) ρ_t δ_t,  ρ_t = min(1, π/μ),  c_i = λ ρ_i
-                                                            Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and remark 2
-    The advantage is ρ_t (r_t + γ (λ v_{t+1} + (1-λ) V_{t+1}) - V_t): with importance weights of 1 this is GAE(λ).
+                                Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and remark 2
+
+    The advantage is ρ_t (r_t + γ (λ v_{t+1} + (1-λ) V_{t+1}) - V_t). If all importance weights are
+    1, this is GAE(λ).
     """
     clipped = rhos.clamp(max=1.0)
     deltas = rewards + discounts * values[1:] - values[:-1]
@@ -63,9 +67,10 @@ def retrace(rewards: Float[Tensor, "T B"], q_values: Float[Tensor, "T B"],
     """Targets of Q for the actions taken, from off-policy data.
 
     Q_ret_t = r_t + γ min(1, ρ_{t+1}) (Q_ret_{t+1} - Q_{t+1}) + γ V_{t+1}
-                                                            Munos et al. 2016; Wang et al. 2017, arXiv:1611.01224, eq. 5
-    `q_values` are Q of the actions taken, `values` the state values Σ_a π(a) Q(a). With `rhos` of 1 this
-    is ACER's Q_opc; continuous ACER passes `rhos` to the power 1/d.
+                                Munos et al. 2016; Wang et al. 2017, arXiv:1611.01224, eq. 5
+
+    `q_values` are Q of the actions taken, `values` the state values Σ_a π(a) Q(a). If all `rhos`
+    are 1, this is ACER's Q_opc; continuous ACER passes `rhos` to the power 1/d.
     """
     traces = torch.cat([rhos[1:].clamp(max=1.0), torch.ones_like(rhos[:1])])
     deltas = rewards + discounts * values[1:] - q_values

@@ -9,7 +9,7 @@ from vantage.config.num_envs import why_uneven
 from vantage.config.runtimes import Sync
 from vantage.config.sources import changed_modules
 from vantage.envs.build import copying, is_built, num_built
-from vantage.envs.ids import is_atari, registering_modules
+from vantage.envs.ids import is_atari, registering_module
 from vantage.errors import ConfigError
 from vantage.keys.fields import in_text
 from vantage.keys.objects import is_code, modules_of
@@ -91,7 +91,7 @@ def check_sources(config: Config) -> None:
     """
     paths = (config.algo, config.policy.network, config.policy.memory, config.env.id)
     names = sorted(set[str]().union(*map(modules_of, paths)))
-    if changed := changed_modules([*names, *registering_modules(config.env.id)]):
+    if changed := changed_modules([*names, registering_module(config.env.id)]):
         raise ConfigError(f"{changed[0]} has changed since this process imported it, and still runs as it was; restart "
                           "the program, in a notebook the kernel, to train and play with the new code")
 

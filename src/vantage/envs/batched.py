@@ -53,8 +53,8 @@ def is_vector(env: EnvId) -> bool:
         if not hasattr(target, "step"):
             raise ConfigError(f"env={env.name!r} is a {type(target).__name__}; give a class of "
                               "environments, or a function that builds one")
-        built = (f"a {type(target).__name__} that is built already; give its class, or a function with the "
-                 "parameter num_envs that returns it")
+        built = (f"a {type(target).__name__} that is built already; give its class, or a function "
+                 "with the parameter num_envs that returns it")
         raise ConfigError(f"env={env.name!r} is {refusal(target) or built}")
     try:
         return "num_envs" in inspect.signature(target).parameters
@@ -76,7 +76,8 @@ def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: boo
                               "which Vantage adds no wrappers; leave it out, or pass the same to "
                               "the environment in env_kwargs")
     vector = create(env, config, {"num_envs": num_envs})
-    if words := refusal(vector):
+    words = refusal(vector)
+    if words:
         raise ConfigError(f"env={env.name!r} is {words}")
     check_unused(vector, env.name)
     _check_attributes(vector, env, num_envs)

@@ -6,8 +6,8 @@ import copy
 import json
 import multiprocessing
 import warnings
-from collections.abc import Collection
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -30,8 +30,7 @@ from vantage.keys.objects import ObjectName, target_of
 _OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps",
                "disable_env_checker": "leave it out",
                "id": "give --env"}
-_OWN_KEYS = {*_OWN_REMEDY}
-"""Arguments of gymnasium.make that do not belong to the environment."""
+"""Arguments of gymnasium.make that do not belong to the environment, and what to do instead."""
 RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
 
 
@@ -42,7 +41,8 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
     """
     built = create(env, config, {"render_mode": RGB_ARRAY} if rendered else {})
     with named_errors(lambda: f"{env.name} cannot be built"):
-        if words := instance_refusal(built):
+        words = instance_refusal(built)
+        if words:
             raise ConfigError(f"env={env.name!r} is {words}")
         for name in ("observation_space", "action_space"):
             check_space(env, name, getattr(built, name, None))
@@ -62,7 +62,8 @@ def check_space(env: EnvId, name: str, space: Any) -> None:
     if space is None:
         raise ConfigError(f"env={env.name!r} has no {name}; set it to one of gymnasium.spaces in "
                           "the class or its __init__")
-    remedy = foreign_space(space) or "not one of gymnasium.spaces; set it to such a space in the class or its __init__"
+    remedy = foreign_space(space) or ("not one of gymnasium.spaces; set it to such a space in the "
+                                      "class or its __init__")
     raise ConfigError(f"env={env.name!r}: its {name} is {shown(space)}, {remedy}")
 
 
@@ -93,9 +94,9 @@ def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         parameters = tuple(signature(env.reset).parameters.values())
     except (TypeError, ValueError):  # of a function written in C
         return env
-    names = {"seed", "options"} if any(each.kind is Parameter.VAR_KEYWORD
-                                       for each in parameters) else {
-        each.name for each in parameters}
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
+        return env
+    names = {each.name for each in parameters}
     if "seed" not in names:
         raise ConfigError(f"{type(env).__name__}.reset takes no seed; declare it as reset(self, *, "
                           "seed=None, options=None), and begin it with super().reset(seed=seed)")
@@ -127,9 +128,9 @@ def copying(config: EnvConfig) -> EnvConfig:
         raise ConfigError(f"env={config.id} cannot be copied for evaluations: "
                           f"{type(error).__name__}: {error}; give its class or a lambda that "
                           "builds it, or eval_every=0") from error
-    return replace(config, id=ObjectName(config.id,
-                                         first if isinstance(built, gym.vector.VectorEnv) else
-                                         partial(copy.deepcopy, built)))
+    is_vector = isinstance(built, gym.vector.VectorEnv)
+    env = first if is_vector else partial(copy.deepcopy, built)
+    return replace(config, id=ObjectName(config.id, env))
 
 
 class Borrowed(gym.Wrapper[Any, Any, Any, Any]):
@@ -167,40 +168,63 @@ def _takes(function: Any, name: str) -> bool:
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
     """The environment of any type that `env` builds with env_kwargs and the arguments `more`."""
     options = {**config.env_options, **more}
-    with named_errors(lambda: f"{env.name} cannot be built"), warnings.catch_warnings(), ExitStack() as after:
+    with named_errors(lambda: f"{env.name} cannot be built"):
         try:
             if env.is_path:
                 return _call(load_class(env.name, what="env"), env, config, more)
-            if ":" in env.name:
-                add_current_folder(env.name.partition(":")[0])
-            find_plugin(env.name)  # again in worker processes
-            # about a render mode that is unknown, which `build` checks
-            warnings.simplefilter("ignore", UserWarning)
-            if env.family == "mujoco" and find_spec("mujoco"):
-                import mujoco
-
-                # MuJoCo 4.0 warns, also in MUJOCO_LOG.TXT, of an attribute in Gymnasium 1.4's
-                # models (2026-11).
-                after.callback(mujoco.set_mju_user_warning, mujoco.get_mju_user_warning())
-                mujoco.set_mju_user_warning(lambda text: None)
-            if taken := _OWN_KEYS & options.keys():
-                raise ConfigError(f"env={env.name!r}: {min(taken)} in env_kwargs is an option of "
-                                  "its own; "
-                                  + _OWN_REMEDY[min(taken)])
-            return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
-                            disable_env_checker=True, **options)
+            return _make(env, config, options)
         except (gym.error.Error, ImportError, TypeError) as error:
-            if isinstance(error,
-                          gym.error.DependencyNotInstalled) and env.family in ("box2d", "mujoco"):
-                raise missing(env.family, {"box2d": "Box2D"}.get(env.family, env.family)) from error
-            limit = ("; for a time limit give --max-episode-steps" if "max_episode_steps" in options
-                     and "max_episode_steps" in str(error) else "")
-            draw = "; to be drawn, it has to take render_mode" if more.keys() & {"render_mode"} else ""
-            if isinstance(error, gym.error.UnregisteredEnv) and multiprocessing.parent_process():
-                raise ConfigError(f"env={env.name!r} is not registered in the worker processes, "
-                                  "which do not run what is below if __name__ == '__main__'; "
-                                  "register it where a module is imported, and give "
-                                  f"module:{env.name}") from error
-            raise ConfigError(f"env={env.name!r} cannot be built with "
-                              f"env_kwargs={json.dumps(options)}: {type(error).__name__}: "
-                              f"{error}{draw}{limit}") from error
+            raise _refusal(error, env, options) from error
+
+
+def _make(env: EnvId, config: EnvConfig, options: dict[str, Any]) -> gym.Env[Any, Any]:
+    """The environment that is registered as `env`."""
+    if ":" in env.name:
+        add_current_folder(env.name.partition(":")[0])
+    find_plugin(env.name)  # again in worker processes
+    for name, remedy in _OWN_REMEDY.items():
+        if name in options:
+            raise ConfigError(f"env={env.name!r}: {name} in env_kwargs is an option of its own; "
+                              f"{remedy}")
+    with warnings.catch_warnings(), _quiet_mujoco(env):
+        # about a render mode that is unknown, which `build` checks
+        warnings.simplefilter("ignore", UserWarning)
+        # -1 removes the registered time limit: `Episodes` has that of the config.
+        return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
+                        disable_env_checker=True, **options)
+
+
+@contextmanager
+def _quiet_mujoco(env: EnvId) -> Iterator[None]:
+    """Suppress a warning of MuJoCo 4.0 about an attribute in Gymnasium 1.4's models (2026-11).
+
+    MuJoCo would also write it to MUJOCO_LOG.TXT.
+    """
+    if env.family != "mujoco" or find_spec("mujoco") is None:
+        yield
+        return
+    import mujoco
+
+    handler = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(handler)
+
+
+def _refusal(error: Exception, env: EnvId, options: dict[str, Any]) -> ConfigError:
+    """The ConfigError for an environment that cannot be built, with the remedy."""
+    if isinstance(error, gym.error.DependencyNotInstalled) and env.family in ("box2d", "mujoco"):
+        return missing(env.family, "Box2D" if env.family == "box2d" else env.family)
+    if isinstance(error, gym.error.UnregisteredEnv) and multiprocessing.parent_process():
+        return ConfigError(f"env={env.name!r} is not registered in the worker processes, which do "
+                           "not run what is below if __name__ == '__main__'; register it where a "
+                           f"module is imported, and give module:{env.name}")
+    remedy = ""
+    if "render_mode" in options:
+        remedy = "; to be drawn, it has to take render_mode"
+    if "max_episode_steps" in options and "max_episode_steps" in str(error):
+        remedy += "; for a time limit give --max-episode-steps"
+    return ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
+                       f"{type(error).__name__}: {error}{remedy}")

@@ -1,5 +1,4 @@
-"""Checks of values from environments: errors for non-finite numbers, warnings for likely
-mistakes."""
+"""Checks of numbers from environments: errors if not finite, warnings for likely mistakes."""
 
 from __future__ import annotations
 
@@ -33,19 +32,23 @@ def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -
     They are widened by float32's rounding and shifted like the part. Images have no bounds: their
     values are bytes, or scaled by the values that occur.
     """
-    def widened(bound: Array, slack: float, shift: tuple[float, ...]) -> Any:
-        bound = bound.ravel().astype(np.float64) - (np.array(shift, np.float64) if shift else 0)
-        with np.errstate(over="ignore"):  # no bound is further than infinity
-            return bound + slack * (1 + abs(bound))
-
     leaves = leaves_of(space)
-    names, bounds = names_of(leaves), dict[str, tuple[Array, Array]]()
-    for path, leaf in leaves.items():
-        part = obs[names[path]] if isinstance(obs, Mapping) else obs
+    bounds = {}
+    for path, name in names_of(leaves).items():
+        leaf = leaves[path]
+        part = obs[name] if isinstance(obs, Mapping) else obs
         if isinstance(leaf, spaces.Box) and part.kind == "vector" and leaf.dtype != np.uint8:
-            bounds[names[path]] = (widened(leaf.low, -1e-4, part.shift),
-                                   widened(leaf.high, 1e-4, part.shift))
+            bounds[name] = (_widened(leaf.low, -1e-4, part.shift),
+                            _widened(leaf.high, 1e-4, part.shift))
     return bounds
+
+
+def _widened(bound: Array, slack: float, shift: tuple[float, ...]) -> Array:
+    """`bound` minus `shift`, moved by `slack` relative to its size."""
+    shifted = bound.ravel().astype(np.float64) - np.array(shift or 0, np.float64)
+    with np.errstate(over="ignore"):  # no bound is further than infinity
+        widened: Array = shifted + slack * (1 + abs(shifted))
+        return widened
 
 
 class Checks:
@@ -56,16 +59,17 @@ class Checks:
     or "".
     """
 
-    def __init__(self, bounds: Bounds, place: Callable[[int], str], passed: Callable[[], str] = str,
-                 *,
-                 warn: bool, every: int = CHECK_EVERY) -> None:
-        self._bounds, self._place, self._passed, self._calls = bounds, place, passed, 0
+    def __init__(self, bounds: Bounds, place: Callable[[int], str],
+                 passed: Callable[[], str] = str, *, warn: bool, every: int = CHECK_EVERY) -> None:
+        self._bounds = bounds
+        self._place = place
+        self._passed = passed
+        self._calls = 0
         self._every = every
         self._warned = set() if warn else {"observation", "reward", "episode"}
 
     def __call__(self, obs: Obs, rewards: Array, actions: Array, lengths: Array) -> None:
-        """Raise EnvError for a number that is not finite; warn once of each kind of suspicious
-        number."""
+        """Raise EnvError for numbers that are not finite; warn once of each likely mistake."""
         parts = tuple(obs.values()) if isinstance(obs, Mapping) else (obs,)
         # One product for all environments costs a third of np.isfinite; an overflow only leads to
         # the closer look.
@@ -80,9 +84,10 @@ class Checks:
     def _look_closer(self, parts: tuple[Array, ...], rewards: Array, actions: Array,
                      lengths: Array) -> None:
         for env, reward in enumerate(rewards.tolist()):
-            bad = [f"reward {reward}"] * (not math.isfinite(reward))
-            bad += [f"observation {part[env]}"
-                    for part in parts if not np.isfinite(part[env]).all()]
+            bad = [f"observation {part[env]}"
+                   for part in parts if not np.isfinite(part[env]).all()]
+            if not math.isfinite(reward):
+                bad.insert(0, f"reward {reward}")
             if bad:
                 after = f"action {actions[env]}" if lengths[env] else "reset"
                 raise EnvError(f"{self._place(env)}: {bad[0]} is not finite after {after}")
@@ -96,10 +101,12 @@ class Checks:
             outside = (part < low) | (part > high)
             if outside.any():
                 env, i = np.argwhere(outside)[0].tolist()
-                self._warn("observation", env, f"observation{name and f' {name!r}'} has "
-                           f"{part[env, i]:g} at index {i}, outside its Box of {low[i]:g} to "
-                           f"{high[i]:g}; correct the observation_space")
-        if limit := self._passed():
+                title = f"observation {name!r}" if name else "observation"
+                self._warn("observation", env, f"{title} has {part[env, i]:g} at index {i}, "
+                           f"outside its Box of {low[i]:g} to {high[i]:g}; correct the "
+                           "observation_space")
+        limit = self._passed()
+        if limit:
             self._warn("episode", int(lengths.argmax()), f"the episode is longer than {limit}, so "
                        "that a resume begins a new one; set max_episode_steps")
 

@@ -52,12 +52,15 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple | list):
         parts = [type(part).__name__ for part in value[:_FEW + 2]]
         more = ", ..." if len(value) > len(parts) else ""
-        return f"{a(kind.__name__)} of {len(value)} ({', '.join(parts)}{more})" if parts else (
-            f"an empty {kind.__name__}")
+        if not parts:
+            return f"an empty {kind.__name__}"
+        return f"{a(kind.__name__)} of {len(value)} ({', '.join(parts)}{more})"
     if isinstance(value, Mapping):
         keys = [cut(repr(key), 20) for key, _ in zip(value, range(_FEW), strict=False)]
         more = ", ..." if len(value) > len(keys) else ""
-        return f"{a(kind.__name__)} with the keys {', '.join(keys)}{more}" if keys else f"an empty {kind.__name__}"
+        if not keys:
+            return f"an empty {kind.__name__}"
+        return f"{a(kind.__name__)} with the keys {', '.join(keys)}{more}"
     if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic):
         few = 0 < math.prod(value.shape) <= _FEW
         numbers = f": {cut(str(value.tolist()))}" if few else ""

@@ -34,12 +34,14 @@ def is_interrupt(error: BaseException) -> bool:
     """Whether a signal caused `error`, not an environment that raised KeyboardInterrupt itself."""
     if not isinstance(error, KeyboardInterrupt):
         return False
-    *_, (frame, _) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     handler = signal.getsignal(signal.SIGINT)
-    if type(error) is not KeyboardInterrupt or frame is None or handler is signal.default_int_handler:
+    is_default_handler = handler is signal.default_int_handler
+    if type(error) is not KeyboardInterrupt or not frames or is_default_handler:
         return True
-    raised_by_handler = frame.f_code is getattr(handler, "__code__", None)
-    return raised_by_handler or str(frame.f_globals.get("__name__")).partition(".")[0] == "vantage"
+    if frames[-1].f_code is getattr(handler, "__code__", None):
+        return True
+    return str(frames[-1].f_globals.get("__name__")).partition(".")[0] == "vantage"
 
 
 def failure(place: str, error: BaseException) -> str:

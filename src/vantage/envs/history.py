@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from typing import Any
 
 import numpy as np
 
@@ -31,15 +32,22 @@ class History:
 
     def __init__(self, num_envs: int, spec: ActionSpec, *, limit: int = MAX_REPLAY_STEPS,
                  max_bytes: int = MAX_REPLAY_BYTES, least: int = MIN_REPLAY_STEPS) -> None:
-        self._dtype = np.dtype(np.float32 if spec.kind == "box" else np.int8 if max(spec.sizes) <= 128 else np.int32)
-        self._shape = num_envs, *spec.shape
+        if spec.kind == "box":
+            dtype: type[np.number[Any]] = np.float32
+        else:
+            dtype = np.int8 if max(spec.sizes) <= 128 else np.int32
+        self._dtype = np.dtype(dtype)
+        self._shape = (num_envs, *spec.shape)
         row = math.prod(self._shape) * self._dtype.itemsize + _ROW_BYTES
         self._limits = {f"{limit:,} steps": limit,
                         f"{max_bytes / 10**6:,.0f} MB of actions": max_bytes // row}
-        self._limit, self._least = min(self._limits.values()), least
+        self._limit = min(self._limits.values())
+        self._least = least
         self._rows: deque[bytes] = deque()  # half the memory of small arrays
-        self._total, self._seeded_at = 0, np.zeros(num_envs, np.int64)
-        self._seconds, self._needed = 0.0, True
+        self._total = 0
+        self._seeded_at = np.zeros(num_envs, np.int64)
+        self._seconds = 0.0
+        self._is_needed = True
 
     @property
     def lengths(self) -> Array:
@@ -53,8 +61,7 @@ class History:
 
     @property
     def actions(self) -> Array:
-        """[T, B, ...] as the simulators take them. Rows before an environment's start are
-        padding."""
+        """[T, B, ...] as simulators take them. Rows before an environment's start are padding."""
         rows = self._array()
         return rows if rows.dtype == np.float32 else rows.astype(np.int64)
 
@@ -62,7 +69,10 @@ class History:
     def passed(self) -> str:
         """The limit that the longest history exceeds, in words; "" for none."""
         longest = int(self.lengths.max())
-        return next((words for words, limit in self._limits.items() if longest > limit), "")
+        for words, limit in self._limits.items():
+            if longest > limit:
+                return words
+        return ""
 
     def append(self, actions: Array, seconds: float = 0.0) -> None:
         """Add the actions of a step that took the environments `seconds`."""
@@ -72,7 +82,7 @@ class History:
             steps = int(MAX_REPLAY_SECONDS * self._total / self._seconds)
             self._limits[f"{MAX_REPLAY_SECONDS:g} s of steps"] = max(self._least, steps)
             self._limit = min(self._limits.values())
-        if self._needed:
+        if self._is_needed:
             self._rows.append(actions.astype(self._dtype).tobytes())
             if len(self._rows) > self._limit:
                 self._trim(self._limit)
@@ -81,7 +91,7 @@ class History:
         """Drop rows that no environment with at most `most` rows needs."""
         lengths = self.lengths
         within = lengths[lengths <= most]
-        self._needed = len(within) > 0
+        self._is_needed = len(within) > 0
         for _ in range(len(self._rows) - int(within.max(initial=0))):
             self._rows.popleft()
 
@@ -92,9 +102,11 @@ class History:
 
     def snapshot(self) -> dict[str, Array]:
         """All histories concatenated, and the length of each (-1 if dropped)."""
-        rows, dropped = self._array(), self.starts < 0
+        rows = self._array()
+        dropped = self.starts < 0
         starts = np.where(dropped, len(rows), self.starts)
-        return {"actions": np.concatenate([rows[start:, env] for env, start in enumerate(starts.tolist())]),
+        histories = [rows[start:, env] for env, start in enumerate(starts.tolist())]
+        return {"actions": np.concatenate(histories),
                 "action_counts": np.where(dropped, -1, self.lengths)}
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -102,12 +114,14 @@ class History:
 
         Histories beyond the limits, as saved by older versions, are dropped.
         """
-        counts, actions = snapshot["action_counts"], snapshot["actions"]
+        counts = snapshot["action_counts"]
+        actions = snapshot["actions"]
         lengths = np.maximum(counts, 0)
-        if counts.dtype.kind != "i" or counts.min() < -1 or counts.max() > MAX_REPLAY_STEPS \
-                or lengths.sum() != len(actions):
+        if (counts.dtype.kind != "i" or counts.min() < -1 or counts.max() > MAX_REPLAY_STEPS
+                or lengths.sum() != len(actions)):
             raise ValueError(f"action_counts is {counts!s:.80} for {len(actions)} actions")
-        if actions.shape[1:] != self._shape[1:] or actions.dtype != self._dtype or not np.isfinite(actions).all():
+        if (actions.shape[1:] != self._shape[1:] or actions.dtype != self._dtype
+                or not np.isfinite(actions).all()):
             raise ValueError(f"actions is {actions.dtype} {list(actions.shape)}, or not finite; an "
                              f"action here is finite {self._dtype} {list(self._shape[1:])}")
         counts = np.where(counts > self._limit, -1, counts)
@@ -116,9 +130,11 @@ class History:
             if counts[env] > 0:
                 rows[len(rows) - len(part):, env] = part
         self._rows = deque(row.tobytes() for row in rows)
-        # A dropped one stays dropped: its length is beyond every limit.
-        self._total, self._seeded_at = 0, -np.where(counts < 0, MAX_REPLAY_STEPS + 1, counts)
-        self._seconds, self._needed = 0.0, bool((counts >= 0).any())
+        self._total = 0
+        # A dropped history stays dropped: its length is beyond every limit.
+        self._seeded_at = -np.where(counts < 0, MAX_REPLAY_STEPS + 1, counts)
+        self._seconds = 0.0
+        self._is_needed = bool((counts >= 0).any())
 
     def _array(self) -> Array:
         return np.frombuffer(b"".join(self._rows), self._dtype).reshape(-1, *self._shape)

@@ -75,8 +75,7 @@ class EnvId:
 
     @property
     def gym_id(self) -> str:
-        """The Gymnasium id without the module that registers it; a module:Class is returned as it
-        is."""
+        """The Gymnasium id without the module that registers it; module:Class is unchanged."""
         return self.name if self.is_path else self.name.rpartition(":")[2]
 
 
@@ -107,26 +106,24 @@ def is_atari(name: str) -> bool:
 
 def check_processes(env: EnvId) -> None:
     """ConfigError for an environment defined in a notebook, which workers cannot import."""
-    entry = getattr(gym.registry.get(env.name), "entry_point", None)
-    module = str(entry).partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
-    if env.name.startswith("__main__:"):
-        module = "__main__"
-    if module == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+    is_in_main = env.name.startswith("__main__:") or registering_module(env.name) == "__main__"
+    if is_in_main and not hasattr(sys.modules["__main__"], "__file__"):
         raise ConfigError(f"env={env.name!r} is defined in a notebook or an interactive session, "
                           "which worker processes cannot import; give its class as env instead of "
                           "the name, or use one process")
 
 
 def needs_main(env: EnvConfig) -> bool:
-    """Whether worker processes may have to import the program's main module, which may register the
-    environment."""
+    """Whether workers have to import the main module, which may register the environment."""
     return not is_object(env.id) and resolve_env(env.id, env.atari_protocol).atari is None
 
 
-def registering_modules(name: str) -> list[str]:
-    """The modules with the code of a registered environment."""
+def registering_module(name: str) -> str:
+    """The module with the code of a registered environment; "" if there is none."""
     entry = getattr(gym.registry.get(name.rpartition(":")[2]), "entry_point", None)
-    return [entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))]
+    if isinstance(entry, str):
+        return entry.partition(":")[0]
+    return str(getattr(entry, "__module__", ""))
 
 
 def known_names() -> list[str]:
@@ -138,8 +135,10 @@ def known_names() -> list[str]:
 
 
 def _atari(name: str) -> EnvId | None:
+    """The Atari game called `name`, if it is one. ConfigError for ids of unsupported variants."""
     name = re.sub("^ale_py:(?=ALE/)", "", name)
-    if game := _games().get(_plain(name)):
+    game = _games().get(_plain(name))
+    if game is not None:
         return EnvId(game[1], "atari", AtariId(game[0], PROTOCOLS["classic"]))
     match = re.fullmatch(r"(?:ALE/)?(\w+?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v[045]", name)
     game = _games().get(_plain(match[1])) if match else None
@@ -164,9 +163,8 @@ def _games() -> dict[str, tuple[str, str]]:
     from ale_py import roms
     from ale_py.registration import rom_id_to_name
 
-    return {_plain(rom): (rom,
-                          rom_id_to_name(rom))
-                          for rom in roms.get_all_rom_ids() if rom not in TWO_PLAYERS}
+    return {_plain(rom): (rom, rom_id_to_name(rom))
+            for rom in roms.get_all_rom_ids() if rom not in TWO_PLAYERS}
 
 
 def _plain(name: str) -> str:
@@ -176,25 +174,29 @@ def _plain(name: str) -> str:
 def find_plugin(gym_id: str) -> bool:
     """Whether `gym_id` is registered, after loading the plugin that provides its namespace."""
     gym_id = gym_id.rpartition(":")[2]
+    if gym_id in gym.registry:
+        return True
     namespace = gym_id.rpartition("/")[0]
-    for plugin in entry_points(group="gymnasium.envs") if gym_id not in gym.registry else ():
-        if plugin.name in (namespace, "__root__"):
-            try:
-                with warnings.catch_warnings():
-                    # about ids that it registers again
-                    warnings.simplefilter("ignore", UserWarning)
-                    plugin.load()()
-            except Exception as error:
-                raise ConfigError(f"env={gym_id!r}: the plugin {plugin.value} of Gymnasium fails: "
-                                  f"{type(error).__name__}: {error}; repair or remove its package") from error
+    for plugin in entry_points(group="gymnasium.envs"):
+        if plugin.name not in (namespace, "__root__"):
+            continue
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # about ids that it registers again
+                plugin.load()()
+        except Exception as error:
+            raise ConfigError(f"env={gym_id!r}: the plugin {plugin.value} of Gymnasium fails: "
+                              f"{type(error).__name__}: {error}; repair or remove its "
+                              "package") from error
     return gym_id in gym.registry
 
 
 def _with_package(gym_id: str) -> str:
     """'; did you mean package:ID?' if the id begins with an installed package, else ""."""
     match = re.match(r"[a-z_]\w*", gym_id.lower())
-    installed = match and match[0] not in sys.stdlib_module_names and find_spec(match[0])
-    return f"; did you mean {match[0]}:{gym_id}, which imports its package?" if match and installed else ""
+    if match is None or match[0] in sys.stdlib_module_names or find_spec(match[0]) is None:
+        return ""
+    return f"; did you mean {match[0]}:{gym_id}, which imports its package?"
 
 
 def _registered(name: str, gym_id: str) -> EnvId:
@@ -204,14 +206,17 @@ def _registered(name: str, gym_id: str) -> EnvId:
                               "it is an Atari game, ale_py is not installed: "
                               f"{install_command('atari')}")
         module = name.removesuffix(gym_id)
-        near = (colon_form(name) or ("" if module else hint(gym_id))
-                or nearest(gym_id, gym.registry if module else known_names(), module.__add__)
-                or ("" if module else _with_package(name))
-                or "; `vantage list environments` names them")
+        near = colon_form(name)
+        if module:
+            near = near or nearest(gym_id, gym.registry, module.__add__)
+        else:
+            near = (near or hint(gym_id) or nearest(gym_id, known_names())
+                    or _with_package(name))
+        near = near or "; `vantage list environments` names them"
         raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{near}")
     entry = str(gym.registry[gym_id].entry_point)
-    return EnvId(name, next((family for part, family in FAMILIES.items() if part in entry),
-                            "other"))
+    families = [family for part, family in FAMILIES.items() if part in entry]
+    return EnvId(name, families[0] if families else "other")
 
 
 def _from_module(name: str) -> EnvId:

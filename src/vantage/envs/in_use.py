@@ -1,4 +1,4 @@
-"""Which environment objects are played in this process, so that nothing else plays one of them in between."""
+"""Environment objects in use in this process: no two trainings or evaluations share one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ def check_unused(env: object, name: str, *, own: Collection[Player] = ()) -> Non
     """ConfigError if anything but `own` plays the object `env`, which the config calls `name`."""
     player = _PLAYERS.get(id(env))
     if player is not None and player.played() is env and not any(player is each for each in own):
-        raise ConfigError(f"env={name} gives an object that another training or evaluation is playing; let "
-                          "it build a new one, or close that one first (eval_every=0 has no evaluations)")
+        raise ConfigError(f"env={name} gives an object that another training or evaluation is "
+                          "playing; let it build a new one, or close that one first (eval_every=0 "
+                          "has no evaluations)")
 
 
 def note_player(player: Player) -> None:
     """Note that `player` plays its environment."""
-    if (env := player.played()) is not None:
+    env = player.played()
+    if env is not None:
         _PLAYERS[id(env)] = player

@@ -41,8 +41,8 @@ class Step:
     """The result of one action in each environment; tensors as for `First`."""
 
     obs: Obs
-    """[B, ...] after the step: images [B, C, H, W] in uint8 or float32, vectors [B, N] in float32,
-    or a mapping."""
+    """After the step: images [B, C, H, W] in uint8 or float32, vectors [B, N] in float32, or a
+    mapping."""
     rewards: Array  # [B] float32, after clipping and scaling
     # [B] bool: the task (in classic Atari training: the life) ended; not at a time limit
     terminated: Array
@@ -75,8 +75,7 @@ class Seeds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulators:
-    """B simulators in the policy's shapes. The step after an episode's end only resets
-    (NEXT_STEP)."""
+    """B simulators in the policy's shapes, with NEXT_STEP autoreset."""
 
     spec: EnvSpec
     # how the environment is played, in words; the last says where the simulators run
@@ -85,15 +84,13 @@ class Simulators:
     """reset(episodes, which): reset where `which` is True, with the seeds of `episodes`; returns
     observations of all. Atari's also accepts None: no seeds."""
     forgets_games: Callable[[], bool] = lambda: False
-    """Whether the next game depends only on the number of resets since a seeded one, not on
-    play."""
+    """Whether the next game depends only on the number of resets since a seeded one."""
     step: Callable[[Array], Outcome]  # take these actions
     close: Callable[[], object]  # a second call does nothing
     bounds: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
     """Bounds of vector observations by the name of their part, "" for the whole observation."""
     cut_after: Callable[[int], float] | None = None
-    """Cut later games after so many steps; returns the new `longest_game`. None if they have a time
-    limit."""
+    """Cut later games after so many steps; returns `longest_game`. None if they have a limit."""
     why: Mapping[str, str] = field(default_factory=dict)
     """Why each part of the observation is read as it is, by name as in `bounds`."""
     # the first simulator, if it is an Env in this process

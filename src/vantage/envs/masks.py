@@ -47,9 +47,12 @@ def allows(mask: Any, action: Any, space: gym.Space[Any]) -> bool:
 
     True for a mask of another size, which `make_masker` rejects.
     """
-    sizes = np.ravel(space.n) if isinstance(space, spaces.Discrete) else (
-        np.full(np.prod(space.shape or (), dtype=int), 2) if isinstance(space, spaces.MultiBinary)
-        else np.ravel(getattr(space, "nvec", ())))
+    if isinstance(space, spaces.Discrete):
+        sizes = np.ravel(space.n)
+    elif isinstance(space, spaces.MultiBinary):
+        sizes = np.full(np.prod(space.shape, dtype=int), 2)
+    else:
+        sizes = np.ravel(getattr(space, "nvec", ()))
     chosen = np.ravel(action) - np.ravel(getattr(space, "start", 0))
     allowed = flat(mask)
     return allowed.shape != (sizes.sum(),) or bool(allowed[np.cumsum(sizes) - sizes + chosen].all())

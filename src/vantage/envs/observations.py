@@ -47,7 +47,8 @@ def read_box(space: spaces.Box, kind: str) -> Reading:
         return _read_as_bytes(space)
     if kind in ("image", "codes"):
         _refuse(space, kind)
-    axes, bounds = _axes(space.shape), _bounds(space)
+    axes = _axes(space.shape)
+    bounds = _bounds(space)
     if kind == "vector":
         return _vector(space, "as obs_as says")
     if kind != "auto":
@@ -81,16 +82,22 @@ def _image(space: spaces.Box, axes: Shape, why: str, *, codes: bool = False) -> 
     floats = space.dtype.kind == "f" or low < 0 or high > 255
     largest = max(abs(low), abs(high))
     adapts = floats and not math.isfinite(largest)
-    unit = 1.0 if adapts else max(1.0, largest) if not floats else largest or 1.0
+    if adapts:
+        unit = 1.0
+    else:
+        unit = (largest or 1.0) if floats else max(1.0, largest)
     if high == 255 and codes:
         unit = 1.0
     elif high == 255 and not floats and not why and max(height, width) < LEAST_PHOTO:
         # A grid of few cells shows codes more often than pixels. The values that occur decide.
-        adapts, unit = True, 1.0 if max(height, width) < LEAST_PICTURE else 255.0
+        adapts = True
+        unit = 1.0 if max(height, width) < LEAST_PICTURE else 255.0
     words = [why or f"{space.dtype} from {low:g} to {high:g} on {len(axes)} axes"]
     if len(axes) > 2:
-        words.append("channels first" if axes == tuple(range(len(axes))) else
-                     "channels last" if len(axes) == 3 else "frames stacked")
+        if axes == tuple(range(len(axes))):
+            words.append("channels first")
+        else:
+            words.append("channels last" if len(axes) == 3 else "frames stacked")
     words.append("scaled by what occurs" if adapts else f"{unit:g} seen as 1")
     spec = ArraySpec("image", (math.prod(channels), height, width), unit, floats, adapts)
     return Reading(spec, ", ".join(words), axes)
@@ -149,25 +156,32 @@ def _channels_first(shape: Shape) -> bool:
 
 def _read_as_bytes(space: spaces.Box) -> Reading:
     """The guess of runs older than `obs_as`, so that they stay playable and resumable."""
-    shape, (low, high), kind = space.shape, _bounds(space), space.dtype.kind
+    shape = space.shape
+    low, high = _bounds(space)
+    is_float = space.dtype.kind == "f"
     why = "as runs without obs_as"
-    if len(shape) not in (2,
-                          3) or low < 0 or high > 255 or (len(shape) == 2 and space.dtype != np.uint8):
+    if len(shape) not in (2, 3) or low < 0 or high > 255:
         return _vector(space, why)
-    if kind == "f" and (high not in (1, 255) or low != 0):
+    if len(shape) == 2 and space.dtype != np.uint8:
+        return _vector(space, why)
+    if is_float and (high not in (1, 255) or low != 0):
         return _vector(space, why)
     first = shape[-1] not in CHANNELS and (shape[0] in CHANNELS or shape[0] < shape[-1])
     axes = tuple(range(len(shape))) if len(shape) == 2 or first else (2, 0, 1)
     sides = [shape[axis] for axis in axes]
     codes = high == 255 and max(sides[-2:]) < LEAST_PICTURE
-    unit = 255.0 if kind == "f" else 1.0 if codes else max(1.0, high)
+    if is_float:
+        unit = 255.0
+    else:
+        unit = 1.0 if codes else max(1.0, high)
     return Reading(ArraySpec("image", (1, *sides) if len(sides) == 2 else tuple(sides), unit), why,
                    axes)
 
 
 def to_image(space: spaces.Box, reading: Reading, batch: Shape) -> Callable[[Array], Array]:
     """The conversion of arrays [*batch, ...] to images [*batch, C, H, W]."""
-    part, axes = reading.spec, (*range(len(batch)), *(axis + len(batch) for axis in reading.axes))
+    part = reading.spec
+    axes = (*range(len(batch)), *(axis + len(batch) for axis in reading.axes))
     low, high = _bounds(space)
     rounds = space.dtype.kind == "f" and not part.floats
 
@@ -181,7 +195,8 @@ def to_image(space: spaces.Box, reading: Reading, batch: Shape) -> Callable[[Arr
             return array.astype(np.float32, copy=False)
         if rounds:
             return np.rint(np.clip(array * (255 / high), 0, 255)).astype(np.uint8)
-        if (array < 0).any() or (array > 255).any() or (array.dtype.kind == "f" and (array % 1).any()):
+        is_fractional = array.dtype.kind == "f" and (array % 1).any()
+        if is_fractional or (array < 0).any() or (array > 255).any():
             raise ValueError(f"the observation has numbers from {array.min():g} to "
                              f"{array.max():g}; its Box has whole ones from {low:g} to {high:g}; "
                              "correct the observation_space")

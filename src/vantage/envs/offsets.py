@@ -33,8 +33,7 @@ CLOSE = 0.01
 
 
 def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any],
-                  obs: ArraySpec | Mapping[str, ArraySpec]
-                  ) -> Shifts:
+                  obs: ArraySpec | Mapping[str, ArraySpec]) -> Shifts:
     """Offsets of the observations that `reset` returns for two seeds.
 
     The seeds are the same in training, evaluations and all processes, so all subtract the same. A
@@ -52,8 +51,8 @@ def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any],
         if part.kind == "vector" and _is_wide(leaves[path]):
             # not of the space: the first reset says so
             with suppress(LookupError, TypeError, ValueError):
-                offsets = _in_common(*(_numbers(each, path, part.shape[0])
-                                       for each in (first, second)))
+                size = part.shape[0]
+                offsets = _in_common(_numbers(first, path, size), _numbers(second, path, size))
                 if any(offsets):
                     shifts[name] = tuple(offsets)
     return shifts
@@ -72,14 +71,15 @@ def _in_common(first: Array, second: Array) -> list[float]:
     size = abs(first.astype(np.float64))
     distance = abs(second.astype(np.float64) - first.astype(np.float64))
     large = np.isfinite(size) & (size >= LARGE_OFFSET) & (distance <= CLOSE * size)
-    return [number if is_large else 0 for number, is_large in zip(first.tolist(), large.tolist(), strict=True)]
+    numbers = first.tolist()
+    return [numbers[i] if large[i] else 0 for i in range(len(numbers))]
 
 
 def _is_wide(space: gym.Space[Any]) -> bool:
     """Whether a space is a Box of a type with more digits than float32."""
-    return isinstance(space,
-                      spaces.Box) and space.dtype.kind in "fiu" and space.dtype.itemsize >= 4 \
-        and space.dtype != np.float32
+    if not isinstance(space, spaces.Box) or space.dtype == np.float32:
+        return False
+    return space.dtype.kind in "fiu" and space.dtype.itemsize >= 4
 
 
 def shifted(spec: ArraySpec, convert: Callable[[Any], Any], shift: tuple[float, ...]

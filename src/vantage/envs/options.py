@@ -43,7 +43,6 @@ CROP_TABLES = {
 }
 TABLE_SIDE = 160
 
-
 FORMS = {
     "crop": (r"(\d{1,5}),(\d{1,5}),(\d{1,5}),(\d{1,5})", "none, TOP,BOTTOM,LEFT,RIGHT in pixels to "
              f"take off, such as 34,16,0,0, or a table by game ({', '.join(CROP_TABLES)})"),
@@ -158,8 +157,9 @@ class Picture:
         image = image[top:image.shape[0] - bottom, left:image.shape[1] - right]
         if self.gray and image.ndim == 3:
             image = cv2.cvtColor(np.ascontiguousarray(image[..., :3]), cv2.COLOR_RGB2GRAY)
-        return cv2.resize(image, self.size[::-1],
-                          interpolation=cv2.INTER_AREA) if self.size else image
+        if self.size is None:
+            return image
+        return cv2.resize(image, self.size[::-1], interpolation=cv2.INTER_AREA)
 
 
 def show_images(env: gym.Env[Any, Any], picture: Picture,
@@ -174,9 +174,11 @@ def show_images(env: gym.Env[Any, Any], picture: Picture,
         return picture(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
 
     shape = convert(np.zeros(space.shape, space.dtype)).shape
-    shown = (spaces.Box(float(space.low.min()), float(space.high.max()), shape,
-                        np.float32) if spec.floats else
-             spaces.Box(0, 255 if spec.adapts else int(spec.unit), shape, np.uint8))
+    shown: spaces.Box
+    if spec.floats:
+        shown = spaces.Box(float(space.low.min()), float(space.high.max()), shape, np.float32)
+    else:
+        shown = spaces.Box(0, 255 if spec.adapts else int(spec.unit), shape, np.uint8)
     return gym.wrappers.TransformObservation(env, convert, shown)
 
 
@@ -194,8 +196,7 @@ class Play:
 
     @classmethod
     def of(cls, config: EnvConfig, picture: Picture | None, *, skip: int = 1, pooled: int = 1,
-           noop_max: int = 0,
-           max_frames: int = 0) -> Play:
+           noop_max: int = 0, max_frames: int = 0) -> Play:
         """The options of `config`, with these defaults.
 
         `max_frames` is the default time limit in frames.
@@ -204,10 +205,15 @@ class Play:
         if (config.max_frames or 0) > low:
             raise ConfigError(f"max_frames={config.max_frames} is more than the {low} frames of a "
                               "step; raise frame_skip or lower max_frames")
-        return cls((low, high), config.max_frames or min(pooled, low), noop_max,
-                   config.random_start, picture,
-                   config.max_episode_steps or int(max_frames // ((low + high) / 2)),
-                   config.kinds_of_parts)
+        default_steps = int(max_frames // ((low + high) / 2))
+        return cls(
+            skip=(low, high),
+            pooled=config.max_frames or min(pooled, low),
+            noop_max=noop_max,
+            random_start=config.random_start,
+            picture=picture,
+            max_steps=config.max_episode_steps or default_steps,
+            kinds=config.kinds_of_parts)
 
     @property
     def frames_per_step(self) -> float:
@@ -258,21 +264,25 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env[Any, Any], play: Play) -> None:
         super().__init__(env)
         self._play = play
-        self._start_rng = self._skip_rng = np.random.default_rng()
+        self._start_rng = np.random.default_rng()
+        self._skip_rng = self._start_rng
         self._with_mask = masks_of(env)
 
     def reset(self, *, seed: int | None = None,
               options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
-            self._start_rng, self._skip_rng = (np.random.default_rng((seed, i)) for i in range(2))
+            self._start_rng = np.random.default_rng((seed, 0))
+            self._skip_rng = np.random.default_rng((seed, 1))
             self.env.action_space.seed(seed)
         obs, info = self.env.reset(seed=seed, options=options)
         if self._play.random_start and MASK in self._with_mask(info):
             raise ConfigError("random_start ignores action masks, which this environment has; "
                               "leave it out")
         noops = int(self._start_rng.integers(self._play.noop_max)) if self._play.noop_max else 0
-        for t in range(noops + int(self._start_rng.integers(self._play.random_start + 1))):
-            obs, _, terminated, truncated, info = self.env.step(0 if t < noops else self.env.action_space.sample())
+        random_actions = int(self._start_rng.integers(self._play.random_start + 1))
+        for t in range(noops + random_actions):
+            action = 0 if t < noops else self.env.action_space.sample()
+            obs, _, terminated, truncated, info = self.env.step(action)
             if terminated or truncated:
                 return self.env.reset(options=options)
         return obs, info
@@ -286,9 +296,10 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
             # A copy: the environment may show its next frame in the same memory.
             frames.append(obs if self._play.pooled == 1 else np.array(obs))
             total += reward
-            mask = None if terminated or truncated else self._with_mask(info).get(MASK)
-            if terminated or truncated or (mask is not None
-                                           and not allows(mask, action, self.env.action_space)):
+            if terminated or truncated:
+                break
+            mask = self._with_mask(info).get(MASK)
+            if mask is not None and not allows(mask, action, self.env.action_space):
                 break
         obs = frames[0] if len(frames) == 1 else np.maximum.reduce(frames)
         return obs, total, terminated, truncated, info

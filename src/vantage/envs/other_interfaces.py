@@ -15,11 +15,13 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vantage.envs.descriptions import a
 
-_RETURNS = "reset return (observation, info) and step (observation, reward, terminated, truncated, info)"
+_RETURNS = ("reset return (observation, info) and step (observation, reward, terminated, "
+            "truncated, info)")
 _ONE_AGENT = ("Vantage trains one agent: write a gymnasium.Env around it that takes the actions of "
               "one agent, returns what that one observes and earns, and plays the others by a "
               "policy of your own")
-_PORT = f"derive the class from gymnasium.Env, set its spaces from gymnasium.spaces, and let {_RETURNS}"
+_PORT = ("derive the class from gymnasium.Env, set its spaces from gymnasium.spaces, and let "
+         f"{_RETURNS}")
 _BATCH = ("write a gymnasium.vector.VectorEnv around it, with num_envs, single_observation_space, "
           "single_action_space and metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP}")
 _WRAP = f"write a gymnasium.Env around it, and let its {_RETURNS}"
@@ -73,10 +75,9 @@ KINDS = (
 def refusal(env: Any) -> str:
     """Name and remedy of a class or instance that is no gymnasium.Env or VectorEnv, else ""."""
     cls = env if isinstance(env, type) else type(env)
-    names, is_env = _class_names(cls), issubclass(cls, Env | VectorEnv)
+    is_env = issubclass(cls, Env | VectorEnv)
     for kind in KINDS:
-        if any(_is_within(name, module) for name in names
-               for module in kind.modules) and kind.derives >= is_env:
+        if (kind.derives or not is_env) and _comes_from(cls, kind.modules):
             return _words(kind)
     if is_env:
         return ""
@@ -90,7 +91,8 @@ def refusal(env: Any) -> str:
 
 def instance_refusal(env: Any) -> str:
     """`refusal`, also for a gymnasium.Env that resets itself or holds several environments."""
-    if words := refusal(env):
+    words = refusal(env)
+    if words:
         return words
     if not isinstance(env, Env):
         return (f"{a(type(env).__name__)}, a vector environment; give its class, or a function "
@@ -118,8 +120,9 @@ def own_time_limit(env: Any) -> int | None:
 
 def foreign_space(space: Any) -> str:
     """The remedy for a space of the old gym library; "" for any other object."""
-    old = any(_is_within(name, "gym") for name in _class_names(type(space)))
-    return "a space of the old gym library; make it from gymnasium.spaces" if old else ""
+    if _comes_from(type(space), ("gym",)):
+        return "a space of the old gym library; make it from gymnasium.spaces"
+    return ""
 
 
 def _words(kind: Kind) -> str:
@@ -130,8 +133,10 @@ def _lookalike(cls: type, env: Any) -> str:
     """`refusal` for a class with reset and step that derives from no known class."""
     attributes = {} if isinstance(env, type) else getattr(env, "__dict__", {})
     if _has(cls, ("num_envs",)) or "num_envs" in attributes:
-        return f"{a(cls.__name__)}, which has num_envs but is no gymnasium.vector.VectorEnv; {_BATCH}"
-    if "possible_agents" in attributes or _has(cls, ("possible_agents",)) or _has_space_methods(cls):
+        return (f"{a(cls.__name__)}, which has num_envs but is no gymnasium.vector.VectorEnv; "
+                f"{_BATCH}")
+    has_agents = "possible_agents" in attributes or _has(cls, ("possible_agents",))
+    if has_agents or _has_space_methods(cls):
         return _words(KINDS[1])
     return f"{a(cls.__name__)}, which has reset and step but is no gymnasium.Env; {_PORT}"
 
@@ -152,12 +157,10 @@ def _has_space_methods(cls: type) -> bool:
     return any(isinstance(vars(base).get("action_space"), FunctionType) for base in cls.__mro__)
 
 
-def _class_names(cls: type) -> list[str]:
-    return [f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__]
-
-
-def _is_within(name: str, module: str) -> bool:
-    return name == module or name.startswith(f"{module}.")
+def _comes_from(cls: type, modules: tuple[str, ...]) -> bool:
+    """Whether a base of `cls` is in one of `modules`, or is one of them itself."""
+    names = [f"{base.__module__}.{base.__qualname__}." for base in cls.__mro__]
+    return any(name.startswith(f"{module}.") for module in modules for name in names)
 
 
 def _has(cls: type, methods: tuple[str, ...]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
@@ -75,16 +76,11 @@ def five(result: Any) -> Any:
 
 def number(reward: Any) -> float:
     """A reward as a float, also from an array or tensor of one number; OutcomeError for others."""
-    try:
-        if isinstance(reward, np.ndarray | np.generic):
-            single = reward.item()  # ValueError for several
-            if reward.dtype.kind in "fiub" or (reward.dtype.kind == "O" and _is_number(single)):
-                return float(single)
-        elif _is_number(reward):
-            return float(reward)
-    # such as a tensor of several numbers, or a whole number of hundreds of digits
-    except Exception:
-        pass
+    # ValueError for several numbers, OverflowError for a whole number of hundreds of digits
+    with suppress(Exception):
+        single = reward.item() if isinstance(reward, np.ndarray | np.generic) else reward
+        if _is_number(single):
+            return float(single)
     raise OutcomeError(f"the reward is {shown(reward)}; return a single finite number as reward")
 
 
@@ -92,12 +88,10 @@ def flag(name: str, value: Any) -> bool:
     """`terminated` or `truncated` as a bool. 0, 1 and arrays of one flag are accepted."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
-    try:
+    with suppress(Exception):
         single = value.item() if getattr(value, "shape", None) is not None else value
         if isinstance(single, bool | int | float) and single in (0, 1):
             return bool(single)
-    except Exception:
-        pass
     raise OutcomeError(f"{name} is {shown(value)}; return True or False as {name}")
 
 
@@ -191,11 +185,15 @@ def unpacking(error: BaseException) -> str:
         return ""
     text = str(error)
     num_values = 0
-    if match := re.search(r"cannot unpack non-iterable (\w+) object", text):
-        returned = match[1].removesuffix("Type")
-    elif match := re.search(r"values to unpack \(expected (\d)(?:, got (\d))?\)", text):
-        returned = f"{match[2]} values" if match[2] else f"more than {match[1]} values"
-        num_values = int(match[2] or 0)
+    single = re.search(r"cannot unpack non-iterable (\w+) object", text)
+    several = re.search(r"values to unpack \(expected (\d)(?:, got (\d))?\)", text)
+    if single:
+        returned = single[1].removesuffix("Type")
+    elif several and several[2]:
+        returned = f"{several[2]} values"
+        num_values = int(several[2])
+    elif several:
+        returned = f"more than {several[1]} values"
     else:
         return ""
     if function == "reset":
@@ -214,8 +212,7 @@ class Checked(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _is_number(value: Any) -> bool:
-    """Whether `value` is a real number, Fraction, tensor or the like; no text, no complex
-    number."""
+    """Whether `value` is a real number, a Fraction, a tensor or the like; not text or complex."""
     return hasattr(type(value), "__float__") and not isinstance(value, complex | np.complexfloating)
 
 

@@ -20,17 +20,28 @@ def leaves_of(space: gym.Space[Any], path: Path = ()) -> dict[Path, Any]:
     """
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return {path: space}
-    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    return {deeper: leaf for name, child in children if child.dtype is None or child.dtype.kind != "U"
-            for deeper, leaf in leaves_of(child, (*path, name)).items()}
+    leaves: dict[Path, Any] = {}
+    for name, child in _children(space):
+        if not isinstance(child, spaces.Text):
+            leaves |= leaves_of(child, (*path, name))
+    return leaves
 
 
 def texts_of(space: gym.Space[Any], path: Path = ()) -> list[Path]:
     """Paths of the texts in nested Dict and Tuple spaces, which no policy reads."""
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
-        return [path] if isinstance(space, spaces.Text) else []
-    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    return [text for name, child in children for text in texts_of(child, (*path, name))]
+    if isinstance(space, spaces.Text):
+        return [path]
+    texts: list[Path] = []
+    for name, child in _children(space):
+        texts += texts_of(child, (*path, name))
+    return texts
+
+
+def _children(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]]:
+    """The spaces directly within a Dict or Tuple space, by key or index; [] for others."""
+    if isinstance(space, spaces.Dict):
+        return list(space.spaces.items())
+    return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else []
 
 
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:
@@ -39,7 +50,8 @@ def names_of(paths: Iterable[Path]) -> dict[Path, str]:
     Keys are quoted as in Python if two paths would have the same name.
     """
     plain = {path: "/".join(map(str, path)) for path in paths}
-    uses, names = Counter(plain.values()), dict[Path, str]()
+    uses = Counter(plain.values())
+    names: dict[Path, str] = {}
     for path, name in plain.items():
         if uses[name] > 1:
             name = "/".join(map(repr, path))

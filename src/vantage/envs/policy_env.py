@@ -32,7 +32,8 @@ class PolicyEnv(gym.Env[Any, Any]):
         self._over = True
         self._masks: Array | None = None
         self.observation_space, self.action_space = policy_spaces(self._envs.spec)
-        self.render_mode, self.metadata = render_mode, {"render_modes": ["rgb_array"]}
+        self.render_mode = render_mode
+        self.metadata = {"render_modes": ["rgb_array"]}
 
     def reset(self, *, seed: int | None = None,
               options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -58,10 +59,10 @@ class PolicyEnv(gym.Env[Any, Any]):
                 _info(step.action_mask))
 
     def _for_all(self, action: Array) -> Array:
-        """`action` for all environments of a vector; where it is forbidden, the first allowed
-        one."""
+        """`action` for all environments of a vector; the first allowed one where it is not."""
         actions = np.repeat(action[None], self._envs.num_envs, 0)
-        if self._masks is not None and self._envs.num_envs > 1 and self._envs.spec.action.kind == "discrete":
+        is_discrete = self._envs.spec.action.kind == "discrete"
+        if self._masks is not None and is_discrete and self._envs.num_envs > 1:
             forbidden = ~self._masks[np.arange(len(actions)), actions]
             forbidden[0] = False
             actions = np.where(forbidden, self._masks.argmax(1), actions)

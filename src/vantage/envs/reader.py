@@ -31,10 +31,11 @@ class Reader:
 
     def __init__(self, spec: EnvSpec, kinds: Mapping[str, str]) -> None:
         """`kinds` is the run's `EnvConfig.kinds_of_parts`."""
-        self._kinds, self._shifts = kinds, spec.shifts
+        self._kinds = kinds
+        self._shifts = spec.shifts
         self._mapping = isinstance(spec.obs, Mapping)
-        self._parts: Mapping[str,
-                             ArraySpec] = spec.obs if isinstance(spec.obs, Mapping) else {WHOLE: spec.obs}
+        parts = spec.obs if isinstance(spec.obs, Mapping) else {WHOLE: spec.obs}
+        self._parts: Mapping[str, ArraySpec] = parts
         self._space: Any = None
         if spec.space is not None:
             space = space_from_json(spec.space)
@@ -62,8 +63,9 @@ class Reader:
         raise ValueError(self._refusal(obs, why))
 
     def _in_own_form(self, obs: Any) -> tuple[dict[str, Array], bool] | None:
-        if isinstance(obs,
-                      Mapping) != self._mapping or (self._mapping and obs.keys() != self._parts.keys()):
+        if isinstance(obs, Mapping) != self._mapping:
+            return None
+        if self._mapping and obs.keys() != self._parts.keys():
             return None
         named = obs if self._mapping else {WHOLE: obs}
         try:
@@ -100,11 +102,12 @@ class Reader:
     def _batch_of_environment(self, obs: Any) -> dict[str, Array] | None:
         """A batch from a vector of such environments: one more axis in front of each part."""
         try:
-            path = _first_path(self._space)
+            path = next(iter(leaves_of(self._space)))
             size = np.shape(reduce(getitem, path, obs))[0]
             if not size:
                 return None
-            converted = make_observer(self._space, (size,), self._kinds, self._shifts)[1](obs)
+            _, observe = make_observer(self._space, (size,), self._kinds, self._shifts)
+            converted = observe(obs)
         except (KeyError, IndexError, TypeError, ValueError):
             return None
         return dict(converted) if self._mapping else {WHOLE: converted}
@@ -140,11 +143,6 @@ def _check_one_batch(arrays: Mapping[str, Array]) -> None:
                              "give all parts of the same batch")
 
 
-def _first_path(space: Any) -> tuple[Any, ...]:
-    """The path of the first part that is no text."""
-    return next(iter(leaves_of(space)))
-
-
 def _form(part: ArraySpec) -> str:
     axes = " [C, H, W]" if part.kind == "image" else ""
     return f"{part.dtype}{axes} of shape {part.shape}"
@@ -154,7 +152,8 @@ def _given(obs: Any) -> str:
     if not isinstance(obs, Mapping):
         return shown(obs)
     parts = [f"{name!s:.40} {_brief(part)}" for name, part in list(obs.items())[:_FEW + 1]]
-    return f"a {type(obs).__name__} of {_list(parts)}" if parts else f"an empty {type(obs).__name__}"
+    kind = type(obs).__name__
+    return f"a {kind} of {_list(parts)}" if parts else f"an empty {kind}"
 
 
 def _brief(part: Any) -> str:

@@ -15,7 +15,8 @@ from vantage.envs.outcomes import OutcomeError
 DEFAULT_FPS = 30.0  # as in gymnasium.utils.play, if an environment's metadata has no render_fps
 MOST_FPS = 1000.0
 """Highest plausible frame rate: no video or screen shows more."""
-_REMEDY = "return a picture of uint8 [height, width, 3] from render() where render_mode is 'rgb_array'"
+_REMEDY = ("return a picture of uint8 [height, width, 3] from render() where render_mode is "
+           "'rgb_array'")
 
 
 def as_picture(rendered: Any) -> NDArray[np.uint8]:
@@ -32,7 +33,8 @@ def as_picture(rendered: Any) -> NDArray[np.uint8]:
         array = np.empty(0)
     if array.ndim == 2:
         array = array[..., None]
-    if array.ndim != 3 or 0 in array.shape or array.shape[2] not in (1, 3, 4) or array.dtype.kind not in "fiub":
+    is_picture = array.ndim == 3 and 0 not in array.shape and array.shape[2] in (1, 3, 4)
+    if not is_picture or array.dtype.kind not in "fiub":
         raise OutcomeError(f"render() returned {shown(rendered)}; {_REMEDY}")
     colours = _bytes(array[..., :3])
     return np.repeat(colours, 3, axis=2) if colours.shape[2] == 1 else colours

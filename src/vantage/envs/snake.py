@@ -50,16 +50,16 @@ class Snake(gym.Env[Image, Any]):
     The game ends with the last snake, or when the board has no room for food.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  as Gymnasium declares it
+    # as Gymnasium declares it
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(self, grid_size: int | list[int] | tuple[int, int] = 15, unit_size: int = 10,
-                 unit_gap: int = 1,
-                 snake_size: int = 3, num_snakes: int = 1, num_foods: int = 1,
+                 unit_gap: int = 1, snake_size: int = 3, num_snakes: int = 1, num_foods: int = 1,
                  render_mode: str | None = None) -> None:
         width, height = grid_size if isinstance(grid_size, list | tuple) else (grid_size, grid_size)
         if not (0 <= unit_gap < unit_size and snake_size > 1 and num_snakes > 0 and num_foods > 0
-                and snake_size < width
-                and num_snakes <= height and num_snakes * snake_size + num_foods <= width * height):
+                and snake_size < width and num_snakes <= height
+                and num_snakes * snake_size + num_foods <= width * height):
             raise ConfigError(f"grid_size={width}x{height}, unit_size={unit_size}, "
                               f"unit_gap={unit_gap}, snake_size={snake_size}, "
                               f"num_snakes={num_snakes}, num_foods={num_foods} make no game of "
@@ -83,7 +83,8 @@ class Snake(gym.Env[Image, Any]):
               options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
         """A new board; `options` is ignored."""
         super().reset(seed=seed)
-        self._foods, self._snakes = set(), self._new_snakes()
+        self._foods = set()
+        self._snakes = self._new_snakes()
         self._add_foods()
         return self._image(), self._info(np.zeros(self._num_snakes))
 
@@ -91,8 +92,8 @@ class Snake(gym.Env[Image, Any]):
         """Move every living snake one cell."""
         rewards = np.zeros(self._num_snakes)
         moves: list[tuple[int, Body, Cell]] = []
-        for i, (snake,
-                turn) in enumerate(zip(self._snakes, np.ravel(action).tolist(), strict=True)):
+        turns = np.ravel(action).tolist()
+        for i, (snake, turn) in enumerate(zip(self._snakes, turns, strict=True)):
             if snake is not None:
                 if (turn - snake.direction) % 4 != 2:
                     snake.direction = turn
@@ -154,15 +155,15 @@ class Snake(gym.Env[Image, Any]):
         missing = self._num_foods - len(self._foods)
         if missing:
             taken = self._taken() | self._foods
-            free = [cell
-                    for cell in product(range(self._height),
-                                        range(self._width)) if cell not in taken]
-            chosen = self.np_random.choice(len(free), min(missing, len(free)),
-                                           replace=False) if free else ()
-            self._foods |= {free[i] for i in chosen}
+            cells = product(range(self._height), range(self._width))
+            free = [cell for cell in cells if cell not in taken]
+            if free:
+                chosen = self.np_random.choice(len(free), min(missing, len(free)), replace=False)
+                self._foods |= {free[i] for i in chosen}
 
     def _image(self) -> Image:
-        unit, wide = self._unit, self._unit - self._gap
+        unit = self._unit
+        wide = unit - self._gap
         image: Image = np.full((self._height * unit, self._width * unit, 3), COLOURS[SPACE])
 
         def paint(cell: Cell, neighbour: Cell, colour: int) -> None:
@@ -194,8 +195,7 @@ def register() -> None:
     for name, options in (("Snake", {}), ("SnakePlural", plural)):
         if f"vantage/{name}-v0" not in gym.registry:
             gym.register(f"vantage/{name}-v0", entry_point="vantage.envs.snake:Snake",
-                         max_episode_steps=1000,
-                         kwargs=options)
+                         max_episode_steps=1000, kwargs=options)
 
 
 register()

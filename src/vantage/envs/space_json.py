@@ -51,7 +51,8 @@ def _to_json(space: Any) -> Json:
         case spaces.Discrete():
             return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
         case spaces.MultiDiscrete():
-            return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+            return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(),
+                    "start": space.start.tolist()}
         case spaces.MultiBinary():
             return {"type": "MultiBinary", "shape": list(space.shape)}
         case spaces.Text():
@@ -59,7 +60,8 @@ def _to_json(space: Any) -> Json:
         case spaces.Dict():
             if not all(isinstance(key, str) for key in space.spaces):
                 raise TypeError("keys are no texts")
-            return {"type": "Dict", "spaces": {key: _to_json(part) for key, part in space.spaces.items()}}
+            parts = {key: _to_json(part) for key, part in space.spaces.items()}
+            return {"type": "Dict", "spaces": parts}
         case spaces.Tuple():
             return {"type": "Tuple", "spaces": [_to_json(part) for part in space.spaces]}
     raise TypeError(type(space).__name__)
@@ -79,11 +81,12 @@ def _numbers(value: Mapping[str, Any], depth: int) -> int:
 def _from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
     match value["type"]:
         case "Box":
-            shape, dtype = _shape(value["shape"]), value["dtype"]
+            shape = _shape(value["shape"])
+            dtype = value["dtype"]
             if dtype not in _TYPES:
                 raise ValueError(dtype)
-            low, high = (_array(value[side], infinite, dtype, shape)
-                         for side, infinite in (("low", -math.inf), ("high", math.inf)))
+            low = _array(value["low"], -math.inf, dtype, shape)
+            high = _array(value["high"], math.inf, dtype, shape)
             return spaces.Box(low, high, shape, np.dtype(dtype).type)
         case "Discrete":
             _shape([value["n"]])
@@ -99,7 +102,8 @@ def _from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
         case "Text":
             return spaces.Text(1)
         case "Dict":
-            return spaces.Dict({str(key): _from_json(part) for key, part in value["spaces"].items()})
+            parts = value["spaces"].items()
+            return spaces.Dict({str(key): _from_json(part) for key, part in parts})
         case "Tuple":
             return spaces.Tuple([_from_json(part) for part in value["spaces"]])
     raise ValueError(value["type"])

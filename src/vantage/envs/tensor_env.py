@@ -33,8 +33,10 @@ _NO_SNAPSHOT = ("resumes are not exact, they begin new episodes: the environment
 
 
 class TensorEnvironments:
-    """B environments of a `VecEnv`, with the interface of `Environments`: actions, `First` and
-    `Step` are tensors."""
+    """B environments of a `VecEnv`, with the interface of `Environments`.
+
+    Actions and the fields of `First` and `Step` are tensors.
+    """
 
     takes_tensors = True
 
@@ -189,7 +191,8 @@ class TensorEnvironments:
         if not isinstance(value, Tensor):
             raise OutcomeError(f"{name} is {shown(value)}; return a tensor of shape "
                                f"{(self.num_envs,)}, as the observations are tensors")
-        if value.shape != (self.num_envs,) or value.is_complex() or flags != (value.dtype == torch.bool):
+        is_bool = value.dtype == torch.bool
+        if value.shape != (self.num_envs,) or value.is_complex() or is_bool != flags:
             kind = "torch.bool" if flags else "real numbers"
             raise OutcomeError(f"{name} is {value.dtype} of shape {tuple(value.shape)}; it must be "
                                f"{kind} of shape {(self.num_envs,)}")
@@ -255,8 +258,8 @@ class TensorEnvironments:
 
     def _own_snapshot(self) -> dict[str, Tensor]:
         saved = self._vector.snapshot()  # type: ignore[attr-defined]
-        if not isinstance(saved,
-                          Mapping) or not all(isinstance(part, Tensor) for part in saved.values()):
+        is_mapping = isinstance(saved, Mapping)
+        if not is_mapping or not all(isinstance(part, Tensor) for part in saved.values()):
             raise OutcomeError(f"snapshot() returned {shown(saved)}; return a dict of tensors")
         return dict(saved)
 

@@ -74,9 +74,14 @@ def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int,
         if not isinstance(value, Tensor):
             raise OutcomeError(f"{title} is {shown(value)}; return a tensor of shape {expected}, "
                                "as reset did")
-        fits = not value.is_floating_point() if whole else value.dtype == torch.uint8 or not is_bytes
+        if whole:
+            fits = not value.is_floating_point()
+        else:
+            fits = value.dtype == torch.uint8 or not is_bytes
         if value.shape != expected or value.is_complex() or not fits:
-            kind = "whole numbers" if whole else "torch.uint8" if is_bytes else "real numbers"
+            kind = "torch.uint8" if is_bytes else "real numbers"
+            if whole:
+                kind = "whole numbers"
             raise OutcomeError(f"{title} is {value.dtype} of shape {tuple(value.shape)}; it must "
                                f"be {kind} of shape {expected}")
         check_device(title, value, device)
@@ -86,6 +91,7 @@ def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int,
 
 
 def check_device(title: str, value: Tensor, device: torch.device) -> None:
+    """OutcomeError unless `value`, called `title` in messages, is on `device`."""
     if value.device != device:
         raise OutcomeError(f"{title} is on {value.device}, the first observation was on {device}; "
                            "return all tensors on one device")
@@ -104,9 +110,10 @@ def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) ->
 
     def one_hots(x: Tensor) -> Tensor:
         indices = (x.reshape(num_envs, -1).long() - starts.to(x.device)).unbind(1)
-        columns = [F.one_hot(index.clamp(0, size - 1),
-                             size) * ((index >= 0) & (index < size)).unsqueeze(1)
-                   for index, size in zip(indices, part.sizes, strict=True)]
+        columns = []
+        for index, size in zip(indices, part.sizes, strict=True):
+            is_inside = (index >= 0) & (index < size)
+            columns.append(F.one_hot(index.clamp(0, size - 1), size) * is_inside.unsqueeze(1))
         return torch.cat(columns, 1).to(dtype)
 
     return one_hots
@@ -122,7 +129,7 @@ def tensor_actor(space: gym.Space[Any], num_envs: int, device: torch.device, *,
         if not start.any():
             return spec, lambda actions: actions.reshape(shape)
         return spec, lambda actions: actions.reshape(shape) + start
-    dtype = torch.float64 if spec.env_dtype is not None and spec.env_dtype.__name__ == "float64" else torch.float32
+    dtype: torch.dtype = getattr(torch, spec.env_dtype.__name__)
     centre, half = (torch.as_tensor(part, device=device) for part in spec.scale)
     low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (spec.low, spec.high))
     whole = space.dtype is not None and space.dtype.kind in "iu"

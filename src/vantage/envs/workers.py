@@ -50,7 +50,7 @@ def serve(*arguments: Any) -> None:
 
 
 class Workers:
-    """An AsyncVectorEnv of `Episodes`: errors name the environment, and it also closes after them."""
+    """An AsyncVectorEnv of `Episodes` with named errors, after which it still closes."""
 
     def __init__(self, factories: Sequence[Callable[[], Episodes]], seeds: Seeds,
                  limit: TimeLimit, *, imports_main: bool) -> None:
