@@ -147,11 +147,12 @@ def _call(factory: Any, env: EnvId, config: EnvConfig, more: dict[str, Any]) -> 
             raise ConfigError(f"env_kwargs has no effect on env={env.name}, which is built "
                               "already; leave it out")
         return factory
-    if isinstance(factory, type) and (words := refusal(factory)):
-        raise ConfigError(f"env={env.name!r} is {words}")
-    if not isinstance(factory, type) and not _takes(factory, "render_mode"):
-        # it may set its own
-        more = {name: each for name, each in more.items() if name != "render_mode"}
+    if isinstance(factory, type):
+        words = refusal(factory)
+        if words:
+            raise ConfigError(f"env={env.name!r} is {words}")
+    elif not _takes(factory, "render_mode"):  # it may set its own
+        more = {name: value for name, value in more.items() if name != "render_mode"}
     return factory(**config.env_options, **more)
 
 

@@ -9,8 +9,7 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, key, named_choices, read_json_object
 
 OBS_KINDS = ("auto", "image", "vector", "codes")
-"""What `obs_as` may say of a part of the observation. "bytes", for all parts, is how older runs
-read theirs."""
+"""Values of `obs_as` for a part of the observation. Older runs have "bytes" for all parts."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class EnvConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        self.env_options  # noqa: B018  raises where it is no JSON object
+        self.env_options  # noqa: B018  raises unless it is a JSON object
         self.kinds_of_parts  # noqa: B018
         self.shifts  # noqa: B018
 
@@ -83,28 +82,24 @@ class EnvConfig:
         except ConfigError as error:
             raise ConfigError(f"{error}; write for example {{\"goal_velocity\": 0.1}}") from None
 
-
     @property
     def kinds_of_parts(self) -> dict[str, str]:
-        """What `obs_as` says of each part of the observation by its name; "" stands for all that it
-        does not name."""
+        """How to read each part of the observation, by its name; "" stands for all other parts."""
         if self.obs_as == "bytes":
             return {"": "bytes"}
         return named_choices("obs_as", self.obs_as, OBS_KINDS, "camera=image,map=codes")
 
     @property
     def shifts(self) -> dict[str, tuple[float, ...]] | None:
-        """The numbers that `obs_shift` subtracts from each part by its name; None: from the first
-        observation."""
+        """Offsets to subtract from each part, by its name; None: detect them at the first reset."""
         if self.obs_shift in ("auto", "none"):
             return None if self.obs_shift == "auto" and self.obs_as != "bytes" else {}
         source = f"obs_shift={self.obs_shift!r:.80}"
         values = read_json_object(self.obs_shift, source=source)
         for numbers in values.values():
-            if not (isinstance(numbers, list)
-                    and all(type(each) in (int, float) and abs(each) < 1e300
-                                                      for each in numbers)):
+            is_list = isinstance(numbers, list)
+            if not is_list or not all(type(number) in (int, float) and abs(number) < 1e300
+                                      for number in numbers):
                 raise ConfigError(f"{source} is not a list of numbers for each part; give auto, "
-                                  "none or for example "
-                                  '{"clock": [1.7e9]}')
+                                  'none or for example {"clock": [1.7e9]}')
         return {name: tuple(numbers) for name, numbers in values.items()}

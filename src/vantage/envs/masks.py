@@ -33,8 +33,8 @@ def masks_of_vector(vector: VectorEnv[Any, Any, Any]) -> Callable[[Info], Info]:
     while method is None and isinstance(layer, VectorWrapper):
         layer = layer.env
         method = getattr(layer, METHOD, None)
-    if method is None and isinstance(layer, SyncVectorEnv | AsyncVectorEnv) and all(
-            layer.call("has_wrapper_attr", METHOD)):
+    is_made_of_envs = isinstance(layer, SyncVectorEnv | AsyncVectorEnv)
+    if method is None and is_made_of_envs and all(layer.call("has_wrapper_attr", METHOD)):
         def method() -> Any:
             each = layer.call(METHOD)
             return None if each[0] is None else np.stack([flat(mask) for mask in each])

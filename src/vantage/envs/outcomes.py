@@ -21,7 +21,8 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 RESET = "return (observation, info), with {} as info if there is none"
 STEP = "return (observation, reward, terminated, truncated, info)"
 _OLD = "as in the old gym library"
-_SPLIT = "terminated is True where the task ended, truncated where only a time limit cut it"
+_OLD_STEP = (f", (observation, reward, done, info) {_OLD}: split done in two (terminated is True "
+             "where the task ended, truncated where only a time limit cut it)")
 _INFO = "a dict, {} if there is nothing to report"
 
 MASK = "action_mask"
@@ -71,7 +72,8 @@ def five(result: Any) -> Any:
     """`result` of a step; OutcomeError unless it is a tuple of five."""
     if isinstance(result, tuple | list) and len(result) == 5:
         return result
-    raise OutcomeError(f"step() returned {shown(result)}{_old_step(result)}; {STEP}")
+    is_old = type(result) in (tuple, list) and len(result) == 4
+    raise OutcomeError(f"step() returned {shown(result)}{_OLD_STEP if is_old else ''}; {STEP}")
 
 
 def number(reward: Any) -> float:
@@ -177,28 +179,19 @@ def check_vector_step(result: Any, shape: tuple[int, ...]
 def unpacking(error: BaseException) -> str:
     """Message for a result that one of Gymnasium's wrappers cannot unpack; "" for other errors."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if not frames:
+    if not frames or not isinstance(error, TypeError | ValueError):
         return ""
     function = frames[-1].f_code.co_name
     module = str(frames[-1].f_globals.get("__name__"))
     if function not in ("reset", "step") or not module.startswith("gymnasium."):
         return ""
-    text = str(error)
-    num_values = 0
-    single = re.search(r"cannot unpack non-iterable (\w+) object", text)
-    several = re.search(r"values to unpack \(expected (\d)(?:, got (\d))?\)", text)
-    if single:
-        returned = single[1].removesuffix("Type")
-    elif several and several[2]:
-        returned = f"{several[2]} values"
-        num_values = int(several[2])
-    elif several:
-        returned = f"more than {several[1]} values"
-    else:
+    if "unpack" not in str(error):
         return ""
     if function == "reset":
-        return f"reset() returned {returned}; {RESET}"
-    return f"step() returned {returned}{_old_step((None,) * num_values)}; {STEP}"
+        return f"reset() returned something else than two values ({error}); {RESET}"
+    is_old = "got 4" in str(error)
+    return (f"step() returned something else than five values ({error})"
+            f"{_OLD_STEP if is_old else ''}; {STEP}")
 
 
 class Checked(gym.Wrapper[Any, Any, Any, Any]):
@@ -223,13 +216,6 @@ def _old_reset(result: Any) -> str:
     if isinstance(result, tuple) and len(result) == 3:
         return ""
     return f", which looks like the observation alone, {_OLD}"
-
-
-def _old_step(result: Any) -> str:
-    """A remark if `result` looks like (observation, reward, done, info)."""
-    if type(result) in (tuple, list) and len(result) == 4:
-        return f", (observation, reward, done, info) {_OLD}: split done in two ({_SPLIT})"
-    return ""
 
 
 def _column(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:

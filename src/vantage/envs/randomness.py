@@ -23,8 +23,9 @@ def seed_spaces(env: gym.Env[Any, Any], seed: int) -> None:
     for layer in layers(env):
         for name in "observation_space", "action_space":
             space = getattr(layer, name, None)  # a wrapper may define what the environment lacks
-            for part in () if space is None else _parts(space):
-                part._np_random = generator
+            if space is not None:
+                for part in _parts(space):
+                    part._np_random = generator
 
 
 def layers(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:

@@ -20,7 +20,7 @@ _REMEDY = ("return a picture of uint8 [height, width, 3] from render() where ren
 
 
 def as_picture(rendered: Any) -> NDArray[np.uint8]:
-    """`rendered` as uint8 RGB [H, W, 3]; OutcomeError if it is no picture.
+    """`rendered` as uint8 RGB [H, W, 3]; OutcomeError for anything but a picture.
 
     Accepts gray pictures, pictures with an alpha channel, floats from 0 to 1, and a list of frames,
     which stands for its last one.

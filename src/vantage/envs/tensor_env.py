@@ -21,7 +21,14 @@ from vantage.envs.other_interfaces import own_time_limit
 from vantage.envs.outcomes import OutcomeError, check_info, check_reset, five
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, describe, reasons
-from vantage.envs.tensors import TensorObs, check_device, is_tensors, tensor_actor, tensor_observer
+from vantage.envs.tensors import (
+    TensorObs,
+    check_device,
+    is_tensors,
+    learnt_tensors,
+    tensor_actor,
+    tensor_observer,
+)
 from vantage.envs.vec_env import VecEnv
 from vantage.errors import ConfigError
 from vantage.specs import EnvSpec, Episode
@@ -132,7 +139,9 @@ class TensorEnvironments:
         self._episode = self._episode + resetting
         if self._steps % CHECK_EVERY == 1 or not self._is_finite(raw):
             self._look(raw, actions)
-        learnt = self._learnt_rewards(raw)
+        learnt = raw.to(torch.float32)
+        if not self._evaluation:
+            learnt = learnt_tensors(learnt, self._config)
         if self._config.reward_terminates and not self._evaluation:
             terminated = terminated | (learnt != 0)
         step: Any = (self._obs, learnt, terminated, resetting, ~resetting, self._allowed,
@@ -242,20 +251,6 @@ class TensorEnvironments:
         return tuple(Episode(self._seeds.first_env + env, score, length)
                      for env, score, length in zip(*columns, strict=True))
 
-    def _learnt_rewards(self, raw: Tensor) -> Tensor:
-        """float32 rewards, clipped, then scaled, then floored; raw ones in evaluations."""
-        config = self._config
-        rewards = raw.to(torch.float32)
-        if self._evaluation:
-            return rewards
-        if config.reward == "sign":
-            rewards = rewards.sign()
-        elif config.reward == "clip":
-            rewards = rewards.clamp(-1.0, 1.0)
-        if config.reward_scale != 1:
-            rewards = rewards * config.reward_scale
-        return rewards if config.reward_floor is None else rewards.clamp(min=config.reward_floor)
-
     def _own_snapshot(self) -> dict[str, Tensor]:
         saved = self._vector.snapshot()  # type: ignore[attr-defined]
         is_mapping = isinstance(saved, Mapping)
@@ -265,8 +260,8 @@ class TensorEnvironments:
 
     def _restore(self, snapshot: Snapshot) -> First:
         own = self.snapshot()
-        forms, expected = ({name: (array.shape, array.dtype.kind) for name, array in arrays.items()}
-                           for arrays in (snapshot, own))
+        forms = _forms(snapshot)
+        expected = _forms(own)
         if forms != expected:
             raise ConfigError(f"the snapshot holds {sorted(forms)!s:.300}, these environments "
                               f"{sorted(expected)!s:.300}; resume with the env and the num_envs "
@@ -279,8 +274,8 @@ class TensorEnvironments:
             setattr(self, f"_{name}", tensors[name])
         if not self._can_save:
             self.reset()
-            return self._first(tuple(range(self._seeds.first_env,
-                                           self._seeds.first_env + self.num_envs)))
+            first_env = self._seeds.first_env
+            return self._first(tuple(range(first_env, first_env + self.num_envs)))
         with named_errors(self._where), self._limit:
             self._vector.restore({  # type: ignore[attr-defined]
                 name: tensors[f"env.{name}"].to(part.device)
@@ -290,6 +285,11 @@ class TensorEnvironments:
                             if name.startswith("obs.")}
         self._obs = tensors.get("obs", parts)
         return self._first()
+
+
+def _forms(arrays: Snapshot) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The shape and the kind of type of each array."""
+    return {name: (array.shape, array.dtype.kind) for name, array in arrays.items()}
 
 
 def _device_of(obs: Any) -> torch.device:

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vantage.envs.actions import make_actor
+from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
 from vantage.envs.observations import read_box
 from vantage.envs.outcomes import OutcomeError
@@ -141,3 +142,14 @@ def tensor_actor(space: gym.Space[Any], num_envs: int, device: torch.device, *,
         return (actions.round().long() if whole else actions).reshape(shape)
 
     return spec, box
+
+
+def learnt_tensors(rewards: Tensor, config: EnvConfig) -> Tensor:
+    """Rewards, clipped, then scaled, then floored; `rewards.learnt_rewards` for tensors."""
+    if config.reward == "sign":
+        rewards = rewards.sign()
+    elif config.reward == "clip":
+        rewards = rewards.clamp(-1.0, 1.0)
+    if config.reward_scale != 1:
+        rewards = rewards * config.reward_scale
+    return rewards if config.reward_floor is None else rewards.clamp(min=config.reward_floor)
