@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from vantage.agents.agent import Agent, load
-from vantage.config.config import Group
 from vantage.config.configure import Env
+from vantage.config.groups import Group
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.handed_over import objects_of
 from vantage.runtimes.trainer import Trainer

@@ -11,7 +11,7 @@ import pytest
 import vantage
 from vantage.cli.arguments import read
 from vantage.cli.entry import COMMANDS
-from vantage.config.configure import SYSTEMS
+from vantage.config.presets.systems import SYSTEMS
 from vantage.envs.make import make_environments
 from vantage.learning.config import OptimizerConfig
 

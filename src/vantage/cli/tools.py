@@ -200,7 +200,7 @@ What = Annotated[str, Doc("algorithms, networks, presets, defaults, environments
 
 def list_(what: Positional[What] = "all") -> None:
     """List algorithms, networks, presets, defaults and environments, or one of these."""
-    from vantage.config.configure import catalogue
+    from vantage.config.catalogue import catalogue
 
     lists = catalogue()
     lists["all"] = "\n\n".join(lists.values())

@@ -1,8 +1,8 @@
-"""The algorithms and runtimes by name, and what a name, a class or an instance stands for."""
+"""The algorithms and runtimes by name, and algorithms that users give as classes or instances."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
 from keyword import iskeyword
 from typing import Any
@@ -12,24 +12,32 @@ from vantage.algorithms.acer import ACER
 from vantage.algorithms.interface import Needs
 from vantage.algorithms.ppo import PPO
 from vantage.config.runtimes import Hogwild, Ray, Sync
+from vantage.errors import ConfigError
 from vantage.keys.import_paths import load_class
 
-RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {"sync": Sync, "hogwild": Hogwild, "ray": Ray}
+RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {
+    "sync": Sync, "hogwild": Hogwild, "ray": Ray}
 
 ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
-    "a2c": (A2C, Sync), "ppo": (PPO, Sync), "a3c": (A2C, Hogwild), "a3g": (A2C, Hogwild), "acer": (ACER, Sync)}
-"""The hyperparameters and the usual runtime of each algorithm. The only place that maps names to classes."""
+    "a2c": (A2C, Sync),
+    "ppo": (PPO, Sync),
+    "a3c": (A2C, Hogwild),
+    "a3g": (A2C, Hogwild),
+    "acer": (ACER, Sync),
+}
+"""The class and the usual runtime of each algorithm. The only place that maps names to classes."""
+
+_NAMES: Mapping[type[Any], str] = {A2C: "a2c", PPO: "ppo", ACER: "acer"}
 
 
 def name_and_values(algorithm: Any) -> tuple[Any, dict[str, Any]]:
-    """The name or class of an algorithm, and of an instance the fields that differ from their defaults."""
-    kind = algorithm
-    values: dict[str, Any] = {}
+    """The name or class of an algorithm, and the fields of an instance that are no defaults."""
     if is_dataclass(algorithm) and not isinstance(algorithm, type):
         kind = type(algorithm)
-        values = changed_fields(algorithm)
-    names = {own: name for name, (own, _) in reversed([*ALGORITHMS.items()])}
-    return names.get(kind, kind), values
+        return _NAMES.get(kind, kind), changed_fields(algorithm)
+    if isinstance(algorithm, type):
+        return _NAMES.get(algorithm, algorithm), {}
+    return algorithm, {}
 
 
 def changed_fields(instance: Any) -> dict[str, Any]:
@@ -44,26 +52,52 @@ def changed_fields(instance: Any) -> dict[str, Any]:
 
 
 def base_of(algo: str) -> str:
-    """The algorithm of Vantage that `algo` is or inherits from, by its name; empty for one of the user's own.
+    """The name of the algorithm of Vantage that `algo` is or inherits from, or ''.
 
-    ConfigError for an import path that leads nowhere.
+    ConfigError for an import path that cannot be loaded.
     """
     if algo in ALGORITHMS:
         return algo
     kinds = getattr(load_class(algo, what="algorithm"), "__mro__", ())
-    names = {kind: name for name, (kind, _) in reversed([*ALGORITHMS.items()])}
-    return next((names[kind] for kind in kinds if kind in names), "")
+    return next((_NAMES[kind] for kind in kinds if kind in _NAMES), "")
+
+
+def load_algorithm(algo: str, taken: Collection[str]) -> type[Any]:
+    """The class of a user's own algorithm at the import path `algo`.
+
+    ConfigError if it is not an algorithm, or has a field without a default or with a name of
+    `taken`, the keys outside the algorithm.
+    """
+    kind: type[Any] = load_class(algo, what="algorithm")
+    required = ("loss", "needs", "gamma", "__dataclass_fields__")
+    if missing := [name for name in required if not hasattr(kind, name)]:
+        raise ConfigError(
+            f"algorithm={algo} is not an algorithm: it lacks {', '.join(missing)}; write a frozen "
+            "dataclass with gamma, needs and loss, as vantage.algorithms.interface describes")
+    for f in fields(kind):
+        if f.name in taken:
+            raise ConfigError(f"algorithm={algo} has a field {f.name}, which is the name of "
+                              "another key; rename it")
+        if f.default is MISSING and f.default_factory is MISSING:
+            raise ConfigError(f"algorithm={algo} has a field {f.name} without a default; "
+                              "give it one")
+    return kind
 
 
 def defaults_of_body(kind: type[Any]) -> dict[str, Any]:
-    """Defaults of fields that the body of a subclass of A2C, PPO or ACER sets, also without an annotation.
+    """Defaults of fields that the bodies of subclasses of A2C, PPO or ACER set.
 
-    A dataclass takes only annotated ones for new defaults.
+    A dataclass ignores values that are set without an annotation; here they count.
     """
-    plain = {each for each, _ in ALGORITHMS.values()}
-    bodies = [vars(each) for each in kind.__mro__[:-1] if each not in plain] if plain & {*kind.__mro__} else []
-    return {f.name: body[f.name] for body in reversed(bodies) for f in fields(kind)
-            if f.name in body and not hasattr(body[f.name], "__get__")}
+    if not _NAMES.keys() & {*kind.__mro__}:
+        return {}
+    names = {f.name for f in fields(kind)}
+    defaults: dict[str, Any] = {}
+    for each in reversed(kind.__mro__[:-1]):
+        if each not in _NAMES:
+            defaults |= {name: value for name, value in vars(each).items()
+                         if name in names and not hasattr(value, "__get__")}
+    return defaults
 
 
 def runtimes_of(algo: str) -> list[str]:
@@ -74,7 +108,7 @@ def runtimes_of(algo: str) -> list[str]:
 
 
 def without_loss(algo: str, values: object) -> Any:
-    """The hyperparameters of an algorithm whose class is not at hand. It cannot train."""
+    """The hyperparameters of an algorithm whose class is not available, so that it cannot train."""
     typed_fields = []
     for name, value in values.items() if isinstance(values, Mapping) else ():
         is_name = name.isidentifier() and not iskeyword(name) and not name.startswith("_")

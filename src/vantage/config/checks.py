@@ -1,8 +1,9 @@
-"""Checks of values in different config groups that exclude each other or have no effect together."""
+"""Checks across config groups: values that exclude each other or have no effect together."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from itertools import chain
 
 from vantage.config.config import Config
 from vantage.config.num_envs import why_uneven
@@ -18,37 +19,68 @@ from vantage.models.config import PolicyConfig
 
 
 def check_flags(config: Config, flags: Collection[str]) -> None:
-    """ConfigError for a flag that has no effect beside the others. Not for a search, which may vary those others."""
-    policy = config.policy
-    no_memory = policy.memory == "none" and "without a memory; give --memory lstm or gru, or leave it out"
-    replaced = policy.init_from is not None and "beside init_from, whose weights the run begins with; leave it out"
-    has_layers = is_code(policy.network) or policy.network == "conv1d"
-    own = has_layers and f"with network={policy.network}, which has layers of its own; leave it out"
-    atari = is_atari(config.env.id) and "on Atari, with its images and discrete actions; leave it out"
-    layers = own or (policy.network != "mlp" and atari and f"{atari}, or give --network mlp")
-    short = _why_no_short_episodes(config)
-    optimizer, flat = config.optimizer.optimizer, config.flat()
-    for key, why in {
-            "hidden": layers, "activation": layers,
-            "scale_actions": atari, "obs_norm": atari, "std": atari, "min_std": atari,
-            "std_lr_scale": atari or (policy.std != "free" and f"with std={policy.std}; leave it out"),
-            "squash_mean": atari,
-            "optimizer_decay": not optimizer.startswith("rmsprop") and f"with optimizer={optimizer}; leave it out",
-            "advantage_norm_over": not flat.get("advantage_norm", True) and "with advantage_norm off; leave it out",
-            "bias_correction": flat.get("truncation", 0) is None and "without a truncation; leave it out, or give "
-                               "--truncation",
-            "short_episode_steps": config.env.short_episode_steps and short, "short_episode_every": short,
-            "replay_start": flat.get("replay_ratio") == 0 and "without updates from the replay; leave it out",
-            "memory_size": no_memory, "bptt": no_memory,
-            "stack_pad": policy.frame_stack == 1 and "on single observations; give a --frame-stack above 1, or leave "
-                         "it out",
-            "init": policy.init != PolicyConfig.init and replaced,
-            "log_std_init": atari or (policy.log_std_init != PolicyConfig.log_std_init and policy.std != "fixed"
-                                      and replaced),
-    }.items():
-        if why and key in flags:
+    """ConfigError for a flag that has no effect beside the others.
+
+    Not for searches, which may vary the others.
+    """
+    flat = config.flat()
+    without_effect = {**_network_keys_without_effect(config), **_other_keys_without_effect(config)}
+    for key, reason in without_effect.items():
+        if key in flags:
             value = flat[key] if isinstance(flat[key], bool) else in_text(flat[key])
-            raise ConfigError(f"{key}={value} has no effect {why}")
+            raise ConfigError(f"{key}={value} has no effect {reason}")
+
+
+def _network_keys_without_effect(config: Config) -> dict[str, str]:
+    """Keys of the network that have no effect in `config`, and why."""
+    policy = config.policy
+    reasons: dict[str, str] = {}
+    if policy.init_from is not None:
+        replaced = "beside init_from, whose weights the run begins with; leave it out"
+        if policy.init != PolicyConfig.init:
+            reasons["init"] = replaced
+        if policy.log_std_init != PolicyConfig.log_std_init and policy.std != "fixed":
+            reasons["log_std_init"] = replaced
+    if policy.std != "free":
+        reasons["std_lr_scale"] = f"with std={policy.std}; leave it out"
+    if policy.memory == "none":
+        no_memory = "without a memory; give --memory lstm or gru, or leave it out"
+        reasons |= dict.fromkeys(("memory_size", "bptt"), no_memory)
+    if policy.frame_stack == 1:
+        reasons["stack_pad"] = ("on single observations; give a --frame-stack above 1, or leave "
+                                "it out")
+    layers = ("hidden", "activation")
+    if is_atari(config.env.id):
+        atari = "on Atari, with its images and discrete actions; leave it out"
+        box_keys = ("scale_actions", "obs_norm", "std", "min_std", "std_lr_scale", "squash_mean",
+                    "log_std_init")
+        reasons |= dict.fromkeys(box_keys, atari)
+        if policy.network != "mlp":
+            reasons |= dict.fromkeys(layers, f"{atari}, or give --network mlp")
+    if is_code(policy.network) or policy.network == "conv1d":
+        own = f"with network={policy.network}, which has layers of its own; leave it out"
+        reasons |= dict.fromkeys(layers, own)
+    return reasons
+
+
+def _other_keys_without_effect(config: Config) -> dict[str, str]:
+    """Keys of other groups that have no effect in `config`, and why."""
+    optimizer = config.optimizer.optimizer
+    flat = config.flat()
+    reasons: dict[str, str] = {}
+    if not optimizer.startswith("rmsprop"):
+        reasons["optimizer_decay"] = f"with optimizer={optimizer}; leave it out"
+    if not flat.get("advantage_norm", True):
+        reasons["advantage_norm_over"] = "with advantage_norm off; leave it out"
+    if flat.get("truncation", 0) is None:
+        reasons["bias_correction"] = "without a truncation; leave it out, or give --truncation"
+    if flat.get("replay_ratio") == 0:
+        reasons["replay_start"] = "without updates from the replay; leave it out"
+    if reason := _why_no_short_episodes(config):
+        reasons["short_episode_every"] = reason
+        if config.env.short_episode_steps:
+            reasons["short_episode_steps"] = reason
+    return reasons
 
 
 def _why_no_short_episodes(config: Config) -> str | None:
@@ -59,103 +91,149 @@ def _why_no_short_episodes(config: Config) -> str | None:
     if env.short_episode_every > num_envs > 0:  # 0 workers: as many as fit
         return f"with {num_envs} environments; give a --short-episode-every of at most that"
     if 0 < env.max_episode_steps <= env.short_episode_steps:
-        return f"with max_episode_steps={env.max_episode_steps}; give a smaller --short-episode-steps"
+        return (f"with max_episode_steps={env.max_episode_steps}; give a smaller "
+                "--short-episode-steps")
     return None
 
 
 def why_not_parallel(config: Config) -> str | None:
-    """Why `num_workers` data-parallel ranks cannot share the updates of `config`; None if they can."""
-    workers, needs, policy = config.runtime.num_workers, config.algorithm.needs, config.policy
+    """Why `num_workers` data-parallel ranks cannot share the updates of `config`, or None."""
+    runtime = config.runtime
+    workers = runtime.num_workers
     if workers <= 1:
         return None
-    if needs.replay is not None:
-        return f"under runtime=sync {config.algo} has one process, because of its replay; leave it out"
-    devices = config.runtime.device.split(",")
-    gpus = 1 if devices[0].partition(":")[0] in ("cpu", "auto") else workers  # `prepare` resolves auto
+    if config.algorithm.needs.replay is not None:
+        return (f"under runtime=sync {config.algo} has one process, because of its replay; leave "
+                "it out")
     if uneven := why_uneven(config.env.num_envs, workers):
         return uneven
-    return next((f"{problem}, or --num-workers 1" for problem, present in {
-        "norm=batch needs the whole batch in one process; give --norm layer": policy.norm == "batch",
-        "the environments of vector=async have processes of their own; give --vector sync":
-            config.env.vector == "async",
-        f"each process needs a GPU of its own, and device={config.runtime.device}; give a list such as cuda:0,cuda:1":
-            len(devices) != gpus,
-        f"optimizer={config.optimizer.optimizer} needs one process; give {', '.join(OPTIMIZERS)}":
-            config.optimizer.optimizer not in OPTIMIZERS}.items() if present), None)
+    problem = None
+    devices = runtime.device.split(",")
+    one_device = devices[0].partition(":")[0] in ("cpu", "auto")  # auto is resolved later
+    if config.policy.norm == "batch":
+        problem = "norm=batch needs the whole batch in one process; give --norm layer"
+    elif config.env.vector == "async":
+        problem = ("the environments of vector=async have processes of their own; give --vector "
+                   "sync")
+    elif len(devices) != (1 if one_device else workers):
+        problem = (f"each process needs a GPU of its own, and device={runtime.device}; give a "
+                   "list such as cuda:0,cuda:1")
+    elif config.optimizer.optimizer not in OPTIMIZERS:
+        problem = (f"optimizer={config.optimizer.optimizer} needs one process; give "
+                   f"{', '.join(OPTIMIZERS)}")
+    return f"{problem}, or --num-workers 1" if problem else None
 
 
 def check_sources(config: Config) -> None:
-    """ConfigError where code of the user's own was edited since this process imported it, as in a notebook.
+    """ConfigError if the user's code was edited after this process imported it, as in a notebook.
 
-    This process would go on with the old code, and its worker processes would import the new one.
+    This process would use the old code, and its worker processes would import the new code.
     """
-    paths = (config.algo, config.policy.network, config.policy.memory, config.env.id)
-    names = sorted(set[str]().union(*map(modules_of, paths)))
-    if changed := changed_modules([*names, registering_module(config.env.id)]):
-        raise ConfigError(f"{changed[0]} has changed since this process imported it, and still runs as it was; restart "
-                          "the program, in a notebook the kernel, to train and play with the new code")
+    names = set[str]()
+    for code in (config.algo, config.policy.network, config.policy.memory, config.env.id):
+        names |= modules_of(code)
+    if changed := changed_modules([*sorted(names), registering_module(config.env.id)]):
+        raise ConfigError(
+            f"{changed[0]} has changed since this process imported it, and still runs as it was; "
+            "restart the program, in a notebook the kernel, to train and play with the new code")
 
 
 def check_built(config: Config) -> None:
-    """ConfigError where an environment that is built already would have to serve as several."""
+    """ConfigError if one built environment would have to serve as several."""
     if not is_built(config.env):
         return
-    name = config.env.id
+    env = config.env
     runtime = config.runtime
-    num_envs = num_built(config.env)
+    num_envs = num_built(env)
     remedy = "give its class, or a lambda that builds it"
-    if not isinstance(runtime, Sync) or runtime.num_workers > 1 or config.env.vector == "async":
-        raise ConfigError(f"env={name} is one environment, and each worker process needs its own; {remedy}")
-    if config.env.num_envs != num_envs:
-        raise ConfigError(f"env={name} is built already, and num_envs={config.env.num_envs} asks for others; {remedy}, "
-                          f"or num_envs={num_envs}")
+    if not isinstance(runtime, Sync) or runtime.num_workers > 1 or env.vector == "async":
+        raise ConfigError(f"env={env.id} is one environment, and each worker process needs its "
+                          f"own; {remedy}")
+    if env.num_envs != num_envs:
+        raise ConfigError(f"env={env.id} is built already, and num_envs={env.num_envs} asks for "
+                          f"others; {remedy}, or num_envs={num_envs}")
     if config.run.evaluates:
-        copying(config.env)
+        copying(env)
 
 
 def check_together(config: Config) -> None:
-    """ConfigError where values of different groups exclude each other, or one needs another."""
+    """ConfigError if values of different groups exclude each other, or one needs another."""
     check_built(config)
-    env, policy, run, runtime = config.env, config.policy, config.run, config.runtime_name
-    hogwild, ray = runtime == "hogwild", runtime == "ray"
-    gradients, reuse = ray and config.ray.send == "gradients", config.algorithm.needs.reuse
-    burn_in, shortest = getattr(config.algorithm, "burn_in", 0), min(config.runtime.rollout_lengths)
-    rows = shortest * config.envs_per_process * config.runtime.rollouts_per_update
-    replay = config.algorithm.needs.replay
-    num_workers = config.runtime.num_workers
-    workers = why_not_parallel(config) if runtime == "sync" else why_uneven(env.num_envs, num_workers)
-    for problem, present in {
-        f"burn_in={burn_in} warms up a memory, and memory=none; give --memory lstm or gru":
-            burn_in and policy.memory == "none",
-        f"burn_in={burn_in} leaves nothing of a rollout of {shortest} steps; give a smaller one": burn_in >= shortest,
+    problems = chain(_network_problems(config), _runtime_problems(config), _run_problems(config))
+    if problem := next(problems, None):
+        raise ConfigError(problem)
+
+
+def _network_problems(config: Config) -> Iterator[str]:
+    policy = config.policy
+    runtime = config.runtime
+    burn_in = getattr(config.algorithm, "burn_in", 0)
+    shortest = min(runtime.rollout_lengths)
+    if burn_in and policy.memory == "none":
+        yield f"burn_in={burn_in} warms up a memory, and memory=none; give --memory lstm or gru"
+    if burn_in >= shortest:
+        yield (f"burn_in={burn_in} leaves nothing of a rollout of {shortest} steps; give a "
+               "smaller one")
+    rows = shortest * config.envs_per_process * runtime.rollouts_per_update
+    if policy.norm == "batch" and rows < 3:
         # The gradient through the batch's own mean and deviation is zero.
-        f"norm=batch lets no gradient through a batch of {rows}; give a larger --rollout-length or --num-envs, or "
-        "norm=layer": policy.norm == "batch" and rows < 3,
-        "log_weights writes to TensorBoard, and tensorboard is off; leave one of them out":
-            run.log_weights and not run.tensorboard,
-        "reward_norm divides by the deviation of whole games' returns, and reward_terminates ends returns at each "
-        "reward; leave one of them out": env.reward_terminates and env.reward_norm,
-        f"num_workers={num_workers}: {workers}": workers is not None,
-        f"optimizer={config.optimizer.optimizer!r} cannot be shared among workers; use one of {', '.join(OPTIMIZERS)}":
-            hogwild and config.optimizer.optimizer not in OPTIMIZERS,
-        f"vector='async': the workers of runtime={runtime} are processes already; leave it sync":
-            (hogwild or ray) and env.vector == "async",
-        f"replay_save_every has no effect under runtime={runtime}, which does not save replays; leave it out":
-            (hogwild or ray) and replay is not None and replay.save_every,
-        "send=gradients is for one gradient step a rollout, and this algorithm makes several; give --send rollouts":
-            gradients and reuse is not None,
-        "send=rollouts has no replay, which is with the workers; give --send gradients":
-            ray and not gradients and replay is not None,
-        "past_rollouts is not supported under runtime=ray; give --past-rollouts 0":
-            ray and reuse is not None and reuse.past_rollouts > 0,
-        "norm=batch needs the whole batch in one process; give --norm layer": ray and policy.norm == "batch",
-        "stop_at_eval needs evaluations during training; give --eval-every or --eval-every-seconds":
-            run.stop_at_eval is not None and not run.evaluates,
-        f"init_checkpoint={policy.init_checkpoint} chooses among a run's checkpoints; name the run with --init-from":
-            policy.init_from is None and policy.init_checkpoint != "auto",
-        f"image_norm_steps={policy.image_norm_steps} has no effect without image statistics; give --image-norm pixel, "
-        "or leave it out": policy.image_norm == "none" and policy.image_norm_steps,
-        "init_from='' names nothing; give a run or an exported .safetensors file": policy.init_from == "",
-    }.items():
-        if present:
-            raise ConfigError(problem)
+        yield (f"norm=batch lets no gradient through a batch of {rows}; give a larger "
+               "--rollout-length or --num-envs, or norm=layer")
+    if policy.image_norm == "none" and policy.image_norm_steps:
+        yield (f"image_norm_steps={policy.image_norm_steps} has no effect without image "
+               "statistics; give --image-norm pixel, or leave it out")
+    if policy.init_from is None and policy.init_checkpoint != "auto":
+        yield (f"init_checkpoint={policy.init_checkpoint} chooses among a run's checkpoints; name "
+               "the run with --init-from")
+    if policy.init_from == "":
+        yield "init_from='' names nothing; give a run or an exported .safetensors file"
+
+
+def _runtime_problems(config: Config) -> Iterator[str]:
+    if isinstance(config.runtime, Sync):
+        if reason := why_not_parallel(config):
+            yield f"num_workers={config.runtime.num_workers}: {reason}"
+        return
+    num_workers = config.runtime.num_workers
+    if uneven := why_uneven(config.env.num_envs, num_workers):
+        yield f"num_workers={num_workers}: {uneven}"
+    runtime = config.runtime_name
+    optimizer = config.optimizer.optimizer
+    replay = config.algorithm.needs.replay
+    if config.env.vector == "async":
+        yield (f"vector='async': the workers of runtime={runtime} are processes already; leave it "
+               "sync")
+    if replay is not None and replay.save_every:
+        yield (f"replay_save_every has no effect under runtime={runtime}, which does not save "
+               "replays; leave it out")
+    if runtime == "ray":
+        yield from _ray_problems(config)
+    elif optimizer not in OPTIMIZERS:
+        yield (f"optimizer={optimizer!r} cannot be shared among workers; use one of "
+               f"{', '.join(OPTIMIZERS)}")
+
+
+def _ray_problems(config: Config) -> Iterator[str]:
+    reuse = config.algorithm.needs.reuse
+    sends_gradients = config.ray.send == "gradients"
+    if sends_gradients and reuse is not None:
+        yield ("send=gradients is for one gradient step a rollout, and this algorithm makes "
+               "several; give --send rollouts")
+    if not sends_gradients and config.algorithm.needs.replay is not None:
+        yield "send=rollouts has no replay, which is with the workers; give --send gradients"
+    if reuse is not None and reuse.past_rollouts > 0:
+        yield "past_rollouts is not supported under runtime=ray; give --past-rollouts 0"
+    if config.policy.norm == "batch":
+        yield "norm=batch needs the whole batch in one process; give --norm layer"
+
+
+def _run_problems(config: Config) -> Iterator[str]:
+    run = config.run
+    if run.log_weights and not run.tensorboard:
+        yield "log_weights writes to TensorBoard, and tensorboard is off; leave one of them out"
+    if config.env.reward_terminates and config.env.reward_norm:
+        yield ("reward_norm divides by the deviation of whole games' returns, and "
+               "reward_terminates ends returns at each reward; leave one of them out")
+    if run.stop_at_eval is not None and not run.evaluates:
+        yield ("stop_at_eval needs evaluations during training; give --eval-every or "
+               "--eval-every-seconds")

@@ -1,21 +1,30 @@
-"""Defaults that work, by algorithm and environment; `configure` turns them into a config. The modules hold the data."""
+"""The defaults of an algorithm on an environment, and `configure`, which makes a config of them.
+
+The data are in `presets`.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from textwrap import fill
 from typing import Any
 
 from vantage.algorithms.ppo import PPO
-from vantage.config.algorithms import ALGORITHMS, base_of, defaults_of_body, name_and_values, runtimes_of
+from vantage.config.algorithms import (
+    ALGORITHMS,
+    base_of,
+    defaults_of_body,
+    name_and_values,
+    runtimes_of,
+)
 from vantage.config.checks import check_sources, check_together
-from vantage.config.config import Config, Group, keys_of
+from vantage.config.config import Config
+from vantage.config.groups import Group, keys_of
 from vantage.config.presets.measured import MEASURED, Defaults
 from vantage.config.presets.systems import SYSTEMS
 from vantage.config.runtimes import Hogwild, Ray
 from vantage.envs.build import copying, is_built, num_built
-from vantage.envs.ids import known_names, resolve_env
+from vantage.envs.ids import EnvId, resolve_env
 from vantage.envs.options import check_options
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert, nearest
@@ -25,131 +34,160 @@ from vantage.models.config import PolicyConfig
 
 log = logging.getLogger(__name__)
 
-__all__ = ["SYSTEMS", "Defaults", "catalogue", "configure", "defaults"]
-
 Env = Any
 """A name, a class, a function that builds an environment, or an environment."""
 
 MAX_EVAL_SHARE = 0.25
-"""Default bound on the steps of evaluations for each step of training, if their interval is a default too.
+"""Default bound on evaluation steps per training step, if the interval is a default too.
 
-Steps, not seconds: the machine's load then decides nothing. Evaluations act as training does, but learn nothing.
+In steps and not in seconds, so that the load of the machine does not change a run.
 """
 
+_FAMILIES = {
+    "classic": "classic control",
+    "atari": "Atari",
+    "box2d": "Box2D",
+    "mujoco": "MuJoCo",
+    "toy_text": "Gymnasium's toy texts",
+    "other": "environments without defaults of their own",
+}
+"""Names of the families of environments in messages."""
 
-_FAMILIES = {"classic": "classic control", "atari": "Atari", "box2d": "Box2D", "mujoco": "MuJoCo",
-             "toy_text": "Gymnasium's toy texts", "other": "environments without defaults of their own"}
-"""Families of environments, for a person."""
 
+def defaults(algo: str, env: str, atari_protocol: str = "auto",
+             runtime: str | None = None) -> Defaults:
+    """The defaults of an algorithm or a preset on `env`.
 
-def defaults(algo: str, env: str, atari_protocol: str = "auto", runtime: str | None = None) -> Defaults:
-    """The defaults of an algorithm or of a preset on `env`; ConfigError for an unknown one or environment.
-
-    A subclass of A2C, PPO or ACER has those of that algorithm, except for the fields that its body sets. Under the
-    `runtime` hogwild, a subclass of A2C has those of a3c.
+    A subclass of A2C, PPO or ACER has those of that algorithm, except for fields that its body
+    sets; under the `runtime` hogwild, a subclass of A2C has those of a3c. ConfigError for an
+    unknown algorithm, preset or environment.
     """
     names = [*ALGORITHMS, *SYSTEMS]
     if algo not in names and not is_code(algo):
-        raise ConfigError(f"unknown algorithm or preset {algo!r}{colon_form(algo) or nearest(algo, names)}; known: "
+        near = colon_form(algo) or nearest(algo, names)
+        raise ConfigError(f"unknown algorithm or preset {algo!r}{near}; known: "
                           f"{', '.join(names)}, or module:Class")
     env_id = resolve_env(env, atari_protocol)
-    values: dict[str, Any] = {}
-    source = ""
-    atari = env_id.atari
-    short = env_id.gym_id
-    if atari:  # the measured ones are of the classic protocol
-        short = resolve_env(atari.game).name if atari.protocol.name == "classic" else ""
     base = algo if algo in SYSTEMS else base_of(algo)
     if base == "a2c" and algo != "a2c" and runtime == "hogwild":
         base = "a3c"
-    for owner in ("", base):
-        for name in ("", env_id.family, short):
-            if entry := MEASURED.get(owner, {}).get(name):
-                values |= entry.values
-                kind = _FAMILIES.get(name, name)
-                source = f"{owner or 'all algorithms'} on {kind}: {entry.source}" if name else source
-    always = {"env": env_id.name, **({"atari_protocol": atari.protocol.name} if atari else {})}
+    measured = _measured(base, env_id)
+    values: dict[str, Any] = {"env": env_id.name}
+    if env_id.atari:
+        values["atari_protocol"] = env_id.atari.protocol.name
     if system := SYSTEMS.get(algo):
-        saves = {key: value for key, value in values.items() if key == "save_every"}
-        return Defaults({**always, **saves, **system.values(env_id)}, f"preset {algo}: {system.title}")
+        if "save_every" in measured.values:
+            values["save_every"] = measured.values["save_every"]
+        return Defaults(values | system.values(env_id), f"preset {algo}: {system.title}")
     keys = _keys_with_defaults(algo, base)
+    found = dict(measured.values)
     if "envs_per_worker" in keys:  # of a3c and a3g
-        values["envs_per_worker"] = values.pop("num_envs")
-    return Defaults({"algo": algo, **always, **{key: value for key, value in values.items() if key in keys}}, source)
+        found["envs_per_worker"] = found.pop("num_envs")
+    values |= {key: value for key, value in found.items() if key in keys}
+    return Defaults({"algo": algo, **values}, measured.source)
+
+
+def _measured(base: str, env: EnvId) -> Defaults:
+    """What `MEASURED` holds for an algorithm on `env`, with the most specific source."""
+    gym_id = env.gym_id
+    if env.atari:  # the defaults of a game were measured under the classic protocol
+        is_classic = env.atari.protocol.name == "classic"
+        gym_id = resolve_env(env.atari.game).name if is_classic else ""
+    values: dict[str, Any] = {}
+    source = ""
+    for algo in ("", base):
+        for name in ("", env.family, gym_id):
+            entry = MEASURED.get(algo, {}).get(name)
+            if entry is None:
+                continue
+            values |= entry.values
+            if name:
+                place = _FAMILIES.get(name, name)
+                source = f"{algo or 'all algorithms'} on {place}: {entry.source}"
+    return Defaults(values, source)
 
 
 def _keys_with_defaults(algo: str, base: str) -> set[str]:
-    """The keys of `algo` whose defaults `MEASURED` may set. An imported class declares those of its own fields."""
-    plain = Config.of(algo)
-    inherited = {name for name, key in Config.of(base).flat_keys().items() if key.group == "algorithm"} if base else {}
-    body = defaults_of_body(type(plain.algorithm))
-    return {name for name, key in plain.flat_keys().items()
+    """The keys of `algo` that `MEASURED` may set: not those that a user's own class declares."""
+    config = Config.of(algo)
+    inherited = Config.of(base).flat_keys() if base else {}
+    body = defaults_of_body(type(config.algorithm))
+    return {name for name, key in config.flat_keys().items()
             if key.group != "algorithm" or (name in inherited and name not in body)}
 
 
 def configure(algorithm: Any, *groups: Group, env: Env, **overrides: Any) -> Config:
     """The config of a run: the defaults of `algorithm` on `env`, with `overrides`.
 
-        config = vantage.configure("ppo", env="CartPole-v1", steps=100_000, lr="linear:1e-3:0", hidden=[64, 64])
-        config = vantage.configure(vantage.PPO(epochs=4), env=lambda: Maze(size=9), network=MyTorso)
-        config = vantage.configure("ppo", vantage.PolicyConfig(hidden=(64, 64)), vantage.RunConfig(seed=1), env="Pong")
+        vantage.configure("ppo", env="CartPole-v1", steps=100_000, lr="linear:1e-3:0")
+        vantage.configure(vantage.PPO(epochs=4), env=lambda: Maze(size=9), network=MyTorso)
+        vantage.configure("ppo", vantage.PolicyConfig(hidden=(64, 64)), env="Pong")
 
-    `algorithm` is a2c, ppo, a3c, a3g, acer, a preset (`vantage list presets`), a class, or an instance, whose fields
-    are taken where they differ from the defaults of their class. `env` is a Gymnasium id, a short Atari name such as
-    "Pong", a class, a function that returns a `gymnasium.Env`, or, if it takes `num_envs`, a
-    `gymnasium.vector.VectorEnv`, or one such environment that is built already. `network` is a name, a class
-    or a function that is called with the shape of its input, (C, H, W) or (N,), or an `nn.Module`, which is copied.
+    `algorithm` is a2c, ppo, a3c, a3g, acer, a preset (`vantage list presets`), a class or an
+    instance. `env` is a Gymnasium id, a short Atari name such as "Pong", a class, a function, or an
+    environment that is built already. A class or function returns a `gymnasium.Env` or, if it takes
+    `num_envs`, a `gymnasium.vector.VectorEnv`. `network` is a name, a class or a function
+    that is called with the shape of its input, (C, H, W) or (N,), or an `nn.Module`, which is
+    copied.
 
-    Classes and functions may come from a notebook, the script that runs or another function: worker processes receive
-    them. config.json holds the import path ("my_module:MyClass") of those that have one, and the names of others in
-    angle brackets; a resume, and whatever else builds them, takes them as arguments again.
+    Classes and functions may be defined anywhere, also in a notebook or another function: worker
+    processes receive them. config.json holds their import paths ("my_module:MyClass"); of those
+    without one it holds a name in angle brackets, and a resume takes them as arguments again.
 
-    The keys of `overrides` and their meanings are those of the command's flags: `vantage train ALGO --help-all`
-    explains them, and `print(config.to_json())` shows their values. Numbers may be text as well, such as "10M". A
-    coefficient may be a schedule in text, or a function of the progress from 0 to 1, such as
+    The keys of `overrides` are the command's flags, which `vantage train ALGO --help-all` explains;
+    `print(config.to_json())` shows their values. Numbers may be text, such as "10M". A coefficient
+    may be a schedule in text, or a function of the progress from 0 to 1, such as
     `lambda progress: 1e-3 * (1 - progress)`.
 
-    `groups` give the same keys in the classes that declare them, so that an editor completes them: `EnvConfig`,
-    `PolicyConfig`, `OptimizerConfig`, `Sync`, `Hogwild`, `Ray` and `RunConfig`. Of an instance, the fields count that
-    differ from the defaults of its class. A runtime is also the choice of that runtime.
+    `groups` hold the same keys in the classes that declare them, so that an editor completes them:
+    `EnvConfig`, `PolicyConfig`, `OptimizerConfig`, `RunConfig`, and `Sync`, `Hogwild` or `Ray`,
+    which also choose the runtime. The fields of instances count if they differ from the defaults of
+    their class.
 
-    ConfigError for a key that the algorithm does not have, a value that does not fit, and an unknown environment.
+    ConfigError for a key that the algorithm does not have, a value that does not fit, and an
+    unknown environment.
     """
     algorithm, own = name_and_values(algorithm)
     for values in (own, *map(keys_of, groups)):
         if twice := sorted(values.keys() & overrides.keys()):
-            raise ConfigError(f"{twice[0]} is given twice, in an object and as an argument; leave one out")
+            raise ConfigError(f"{twice[0]} is given twice, in an object and as an argument; leave "
+                              "one out")
         overrides |= values
-    name, env_name = convert("algorithm", algorithm, str), convert("env", env, str)
+    name = convert("algorithm", algorithm, str)
     if "algo" in overrides:
-        raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as the first argument")
-    protocol, runtime = str(overrides.get("atari_protocol", "auto")), overrides.get("runtime")
-    values = dict(defaults(name, env_name, protocol, runtime).values)
+        raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as "
+                          "the first argument")
+    protocol = str(overrides.get("atari_protocol", "auto"))
+    env_name = convert("env", env, str)
+    values = dict(defaults(name, env_name, protocol, overrides.get("runtime")).values)
     config = Config.of(values.pop("algo")).override(values).override(overrides)
     if config.runtime_name not in runtimes_of(config.algo):
-        other = {("a2c", "hogwild"): "use a3c", ("a3c", "sync"): "use a2c"}.get((config.algo, config.runtime_name))
-        raise ConfigError(f"runtime={config.runtime_name} contradicts {config.algo}; {other or 'leave it out'}")
+        remedies = {("a2c", "hogwild"): "use a3c", ("a3c", "sync"): "use a2c"}
+        remedy = remedies.get((config.algo, config.runtime_name), "leave it out")
+        raise ConfigError(f"runtime={config.runtime_name} contradicts {config.algo}; {remedy}")
     env_id = resolve_env(config.env.id, config.env.atari_protocol)
     check_options(config.env, env_id)
-    config = config.override(_following(config, overrides, env_id.family, preset=name in SYSTEMS))
+    config = config.override(
+        _dependent_values(config, overrides, env_id.family, preset=name in SYSTEMS))
     check_together(config)
     check_sources(config)
     return config
 
 
-def _following(config: Config, overrides: Mapping[str, Any], family: str, *, preset: bool) -> dict[str, Any]:
-    """Values that follow from others, where they are not among `overrides`."""
+def _dependent_values(config: Config, overrides: Mapping[str, Any], family: str, *,
+                      preset: bool) -> dict[str, Any]:
+    """Values that depend on other keys, unless they are among `overrides`."""
     values: dict[str, Any] = {}
     if config.policy.memory != "none" and not preset:
-        values["frame_stack"] = 1  # memory keeps what the frames would show
+        values["frame_stack"] = 1  # the memory replaces earlier frames
     if config.policy.network == "impala" or is_code(config.policy.network):
-        values["norm"] = "none"  # residual sums need none; a network of one's own has layers of its own
+        values["norm"] = "none"  # residual sums need none, and a user's network has its own layers
     if config.policy.image_norm == "none":
         values["image_norm_steps"] = 0
     if is_built(config.env):
         values["num_envs"] = num_built(config.env)
     values["save_every"] = min(config.run.save_every, max(1, config.run.steps // 10))
-    if config.policy.init_from is not None:  # its weights replace the first ones
+    if config.policy.init_from is not None:  # those weights replace the initial ones
         values["init"] = PolicyConfig.init
         if config.policy.std != "fixed":
             values["log_std_init"] = PolicyConfig.log_std_init
@@ -157,7 +195,8 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
         values |= _ray_values(config, overrides)
     values = {key: value for key, value in values.items() if key not in overrides or key == "send"}
     if config.run.eval_every == -1:
-        never = config.run.eval_every_seconds > 0 or family == "atari" or not _can_copy(config)
+        never = (config.run.eval_every_seconds > 0 or family == "atari"
+                 or not _can_build_eval_envs(config))
         values["eval_every"] = 0 if never else max(1, config.run.steps // 20)
         if not never and "max_eval_share" not in overrides:
             values["max_eval_share"] = MAX_EVAL_SHARE
@@ -166,8 +205,8 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
     return values
 
 
-def _can_copy(config: Config) -> bool:
-    """Evaluations have environments of their own."""
+def _can_build_eval_envs(config: Config) -> bool:
+    """Whether evaluations can have environments of their own; logs why not."""
     try:
         return copying(config.env) is not None
     except ConfigError as error:
@@ -176,51 +215,19 @@ def _can_copy(config: Config) -> bool:
 
 
 def _ray_values(config: Config, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Gradients for a3c and from a replay, and V-trace for rollouts.
+    """Values under Ray: gradients for a3c and from a replay, and V-trace for rollouts.
 
-    Rollouts are not kept: there are as many passes over each new one instead.
+    Past rollouts are not reused; there are more epochs over each new rollout instead.
     """
-    asynchronous = ALGORITHMS.get(config.algo, (None, None))[1] is Hogwild or config.algorithm.needs.replay is not None
-    sent = {"auto": "gradients" if asynchronous else "rollouts"}.get(config.ray.send, config.ray.send)
-    vtrace = {"vtrace": sent == "rollouts"} if hasattr(config.algorithm, "vtrace") else {}
-    values = {"send": sent, **vtrace}
-    if isinstance(ppo := config.algorithm, PPO) and "past_rollouts" not in overrides:
-        values |= {"past_rollouts": 0, "epochs": ppo.epochs * (1 + ppo.past_rollouts)}
+    algorithm = config.algorithm
+    send = config.ray.send
+    if send == "auto":
+        is_a3c = config.algo in ALGORITHMS and ALGORITHMS[config.algo][1] is Hogwild
+        send = "gradients" if is_a3c or algorithm.needs.replay is not None else "rollouts"
+    values: dict[str, Any] = {"send": send}
+    if hasattr(algorithm, "vtrace"):
+        values["vtrace"] = send == "rollouts"
+    if isinstance(algorithm, PPO) and "past_rollouts" not in overrides:
+        values["past_rollouts"] = 0
+        values["epochs"] = algorithm.epochs * (1 + algorithm.past_rollouts)
     return values
-
-
-_CATALOGUE = """algorithms
-  a2c        advantage actor-critic, which collects and learns in turn
-  ppo        several epochs over each rollout with a clipped ratio (Schulman et al. 2017)
-  a3c        a2c asynchronously: worker processes on shared weights (Mnih et al. 2016)
-  a3g        a3c whose workers' networks are on GPUs
-  acer       off-policy from a replay: Retrace, truncated weights, trust region (Wang et al. 2017)
-
-networks, with --memory none, lstm or gru, and --frame-stack N
-  mlp        for vectors: widths by --hidden
-  a3c        2 convolutions of 16 and 32, 256 (Mnih et al. 2016)
-  nature     3 convolutions of 32, 64, 64, then 512 (Mnih et al. 2015)
-  minatar    1 convolution of 16, 128; for small images (Young and Tian 2019)
-  universe   4 convolutions of 32, 3x3, stride 2
-  impala     residual, 16, 32, 32, then 256; takes small images too (Espeholt et al. 2018)
-  maxpool    4 convolutions of 32, 32, 64, 64, each with 2 x 2 maxima (rl_a3c_pytorch)
-  conv4      3x3 convolutions of 16, 24, 32, 64, then 2000 (PyTorch-A2C)
-  conv5      3x3 convolutions of 16, 24, 32, 48, 64, then 288 (PyTorch-A2C)
-  conv1d     for vectors: 4 convolutions of 32, 32, 64, 64 along them (a3c_continuous)
-"""
-
-
-def catalogue() -> dict[str, str]:
-    """Algorithms, networks, presets, where defaults come from, and environments, for a person, by these names."""
-    algorithms, networks = _CATALOGUE.rstrip().split("\n\n")
-    presets = ["presets", *(f"  {name:<20} {system.title}" for name, system in SYSTEMS.items())]
-    lines = ["defaults, whose values `vantage train ALGO --env ENV --help` shows"]
-    for owner, entries in MEASURED.items():
-        for name, entry in entries.items():
-            if entry.source:
-                title = f"{name}, {owner}" if owner else name
-                lines.append(fill(f"{title}: {entry.source}", 118, initial_indent="  ", subsequent_indent="      "))
-    envs = ["environments: any Gymnasium id, module:Id-v0, module:Class, and the Atari games", "",
-            fill(", ".join(known_names()), 118, initial_indent="  ", subsequent_indent="  ")]
-    return {"algorithms": algorithms, "networks": networks, "presets": "\n".join(presets),
-            "defaults": "\n".join(lines), "environments": "\n".join(envs)}

@@ -1,21 +1,23 @@
-"""JSON from files, which may come from someone else: bounded, so that no later step overflows or shows too much."""
+"""JSON from files, which may come from someone else.
+
+Numbers, texts and levels are bounded, so that nothing overflows and messages stay short.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 LARGEST_NUMBER = 10**100
-"""Bound of whole numbers. States of random generators have up to 128 bits; floats overflow at 1e308."""
+"""Bound of whole numbers: states of random generators have 128 bits, floats overflow at 1e308."""
 LONGEST_TEXT = 1_000_000
 """Bound of one text in characters."""
 DEEPEST = 100
-"""Bound of lists and objects within each other."""
+"""Bound of the levels of nested lists and objects."""
 
 
 def parse(text: str | bytes) -> Any:
-    """The value in `text`; ValueError in one short line for what is no JSON or exceeds the bounds above."""
+    """The value in `text`; ValueError, in one short line, unless it is JSON within the bounds."""
     try:
         value = json.loads(text, object_pairs_hook=_without_repetition)
     except RecursionError:
@@ -25,7 +27,7 @@ def parse(text: str | bytes) -> Any:
 
 
 def shown(value: object) -> str:
-    """`value` for a message, where it may be a number of thousands of digits, which Python does not print."""
+    """`value` for a message. Python does not print a number of thousands of digits."""
     if isinstance(value, int) and abs(value) >= LARGEST_NUMBER:
         return f"a number of about {round(value.bit_length() * 0.30103):,} digits"
     return repr(value)
@@ -40,21 +42,19 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-def _check(value: Any) -> None:
-    """ValueError for values beyond the bounds, with the key around them."""
-    waiting: list[tuple[str, Any, int]] = [("", value, 0)]
-    while waiting:
-        name, value, depth = waiting.pop()
-        place = f" in {name!r:.80}" if name else ""
-        if isinstance(value, str) and len(value) > LONGEST_TEXT:
-            raise ValueError(f"a text of {len(value):,} characters{place}")
-        if isinstance(value, int) and abs(value) >= LARGEST_NUMBER:
-            raise ValueError(f"{shown(value)}{place}")
-        if isinstance(value, list | Mapping):
-            if depth >= DEEPEST:
-                raise ValueError(f"more than {DEEPEST} levels")
-            if isinstance(value, Mapping):
-                waiting += [("", key, depth + 1) for key in value]
-                waiting += [(key, part, depth + 1) for key, part in value.items()]
-            else:
-                waiting += [(name, part, depth + 1) for part in value]
+def _check(value: Any, name: str = "", depth: int = 0) -> None:
+    """ValueError for a value beyond the bounds; `name` is the key that holds it."""
+    place = f" in {name!r:.80}" if name else ""
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        raise ValueError(f"a text of {len(value):,} characters{place}")
+    if isinstance(value, int) and abs(value) >= LARGEST_NUMBER:
+        raise ValueError(f"{shown(value)}{place}")
+    if isinstance(value, list | dict) and depth >= DEEPEST:
+        raise ValueError(f"more than {DEEPEST} levels")
+    if isinstance(value, list):
+        for part in value:
+            _check(part, name, depth + 1)
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            _check(key, depth=depth + 1)
+            _check(part, key, depth + 1)

@@ -1,7 +1,8 @@
-"""Objects in a config: their names, how they reach worker processes, and their source text. No file is unpickled.
+"""Objects in a config: their names, how they reach worker processes, and their source text.
 
-A class or function that can be imported is named by its import path, module:Class. Any other object, such as a lambda
-or a class of a notebook, is named in angle brackets, and `ObjectName` carries it along with the name.
+A class or function that can be imported is named by its import path, module:Class. The name of any
+other object, such as a lambda or a class of a notebook, is in angle brackets, and `ObjectName`
+carries the object along with it. Objects are pickled for processes only, never to or from a file.
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from typing import Any
 from vantage.errors import ConfigError
 
 MOST_SOURCE = 20_000
-"""Characters of an object's source text in meta.json."""
+"""Bound of an object's source text in meta.json, in characters."""
 MOST_SHOWN = 40
 """Characters of a name in the short texts of objects."""
-_OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__")  # written by Python itself
+_AUTOMATIC = ("__dict__", "__weakref__", "__doc__", "__module__")
+"""Attributes that Python itself adds to a class."""
 
 
 class ObjectName(str):
-    """The name of an object in a config, such as <Maze>, with the object itself.
+    """The name of an object in a config, such as <Maze>, together with the object.
 
-    It is text wherever text is expected, as in config.json. Copies and pickles keep the object.
+    It is text for JSON and messages. Copies and pickles keep the object.
     """
 
     __slots__ = ("target",)
@@ -54,54 +56,65 @@ def _unpack_name(name: str, packed: bytes) -> ObjectName:
 
 
 def named(target: Any) -> str:
-    """The import path of `target`, or where it has none, its name in angle brackets with the object."""
+    """The import path of `target`, or else an `ObjectName`."""
     return import_path(target) or ObjectName(f"<{_title(target)}>", target)
 
 
 def is_code(name: str) -> bool:
-    """`name` is an import path or the name of an object, and not one of Vantage's own names."""
+    """Whether `name` is an import path or the name of an object."""
     return ":" in name or is_object(name)
 
 
 def is_object(name: str) -> bool:
-    """`name` is that of an object without an import path."""
+    """Whether `name` is that of an object without an import path."""
     return name.startswith("<")
 
 
 def target_of(name: str) -> Any:
-    """The object that `name` carries; None for plain text."""
+    """The object that `name` carries; None if it is plain text."""
     return name.target if isinstance(name, ObjectName) else None
 
 
 def import_path(target: Any) -> str:
-    """module:Class of a class or function that another process can import; "" for any other object."""
-    module, name = str(getattr(target, "__module__", "")), getattr(target, "__qualname__", None)
+    """module:Class of a class or function that another process can import; '' for other objects."""
+    module = str(getattr(target, "__module__", ""))
+    name = getattr(target, "__qualname__", None)
     if module == "__main__" or not isinstance(name, str):
         return ""
     try:
-        return f"{module}:{name}" if attrgetter(name)(sys.modules.get(module)) is target else ""
+        is_importable = attrgetter(name)(sys.modules.get(module)) is target
     except AttributeError:
         return ""
+    return f"{module}:{name}" if is_importable else ""
 
 
 def importable(target: Any) -> str:
-    """The import path of `target`; ConfigError where it has none."""
+    """The import path of `target`; ConfigError if it has none."""
     if path := import_path(target):
         return path
-    raise ConfigError(f"<{_title(target)}> has no import path, by which the processes of a search load it; move it to "
-                      "the top level of a module")
+    raise ConfigError(f"<{_title(target)}> has no import path, by which the processes of a search "
+                      "load it; move it to the top level of a module")
+
+
+def _without_partial(target: Any) -> Any:
+    """The function or class whose arguments `functools.partial` has fixed."""
+    while isinstance(target, partial):
+        target = target.func
+    return target
 
 
 def _title(target: Any) -> str:
-    while isinstance(target, partial):
-        target = target.func
+    target = _without_partial(target)
     if not hasattr(target, "__name__"):
         target = type(getattr(target, "unwrapped", target))
     return str(target.__name__).strip("<>")
 
 
 def shown_name(name: object) -> str:
-    """A name or path as one short line, for the `repr` of objects: its middle is left out if it is long."""
+    """A name or path as one short line, for the `repr` of objects.
+
+    The middle of a long one is left out.
+    """
     text = "".join(each if each.isprintable() else "?" for each in str(name))
     if len(text) <= MOST_SHOWN:
         return text
@@ -110,52 +123,54 @@ def shown_name(name: object) -> str:
 
 
 def folder_name(name: str) -> str:
-    """What run directories call `name`: a lambda by the class that it builds, if it names only one."""
-    code = getattr(target_of(name), "__code__", None)
+    """The name of run directories for `name`: of a lambda, the only class that it mentions."""
+    function = target_of(name)
+    code = getattr(function, "__code__", None)
     if name != "<lambda>" or code is None:
         return name
-    known = {**target_of(name).__globals__, **inspect.getclosurevars(target_of(name)).nonlocals}
-    classes = [each for each in (*code.co_names, *code.co_freevars) if inspect.isclass(known.get(each))]
+    variables = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
+    classes = [each for each in (*code.co_names, *code.co_freevars)
+               if inspect.isclass(variables.get(each))]
     return classes[0] if len(classes) == 1 else name
 
 
 def source_text(target: Any) -> str | None:
-    """The source text of an object or of its class; None where Python does not have it."""
-    while isinstance(target, partial):
-        target = target.func
+    """The source text of an object or of its class; None if it is not available."""
+    target = _without_partial(target)
+    if not hasattr(target, "__name__"):
+        target = type(target)
     try:
-        return inspect.getsource(target if hasattr(target, "__name__") else type(target))[:MOST_SOURCE]
+        return inspect.getsource(target)[:MOST_SOURCE]
     except (OSError, TypeError):
         return None
 
 
-def source_file(name: str) -> str | None:
-    """The file with the code behind `name`; None if there is none, as in a notebook."""
+def line_of(error: Exception, name: str) -> str:
+    """' (line N of FILE)' for the last line of the code of `name` that led to `error`, or ''."""
     target = target_of(name)
     module = name.partition(":")[0] if target is None else getattr(target, "__module__", "")
-    return getattr(sys.modules.get(module), "__file__", None)
-
-
-def line_of(error: Exception, name: str) -> str:
-    """The last line of the code behind `name` that raised `error`, in brackets; an empty string if none did."""
-    file = source_file(name)
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    file = getattr(sys.modules.get(module), "__file__", None)  # none in a notebook
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+             if frame.filename == file]
     return f" (line {lines[-1]} of {file})" if lines else ""
 
 
 def modules_of(name: str) -> set[str]:
     """The names of the modules whose code `name` runs."""
-    if (target := target_of(name)) is None:
+    target = target_of(name)
+    if target is None:
         return {name.partition(":")[0]} if ":" in name else set()
-    reachable = [target, *(value for _, value in _parts(target))]
-    return {value.__name__ if isinstance(value, ModuleType) else str(getattr(value, "__module__", ""))
-            for value in reachable}
+    modules = set()
+    for value in (target, *(part for _, part in _parts(target))):
+        attribute = "__name__" if isinstance(value, ModuleType) else "__module__"
+        modules.add(str(getattr(value, attribute, "")))
+    return modules
 
 
 def pack(value: Any, name: str) -> bytes:
-    """`value` for another process: code that cannot be imported there by value. ConfigError for what cannot be sent.
+    """`value` as bytes for another process, including code that it could not import.
 
-    `name` is what the message calls it.
+    ConfigError, which calls the value `name`, if it cannot be sent.
     """
     import cloudpickle
 
@@ -164,27 +179,30 @@ def pack(value: Any, name: str) -> bytes:
     except ConfigError:  # of an object within it
         raise
     except Exception as error:
-        path, kind = _unsendable(value, {id(value)}) or ("", "")
-        what = f"its variable {path} is of type {kind}" if path else f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{name} cannot be sent to worker processes: {what}; create that within the function or "
-                          "class, or train in one process") from error
+        reason = f"{type(error).__name__}: {error}"
+        if unsendable := _unsendable(value, {id(value)}):
+            path, kind = unsendable
+            reason = f"its variable {path} is of type {kind}"
+        raise ConfigError(
+            f"{name} cannot be sent to worker processes: {reason}; create that within the function "
+            "or class, or train in one process") from error
 
 
 def unpack(packed: bytes) -> Any:
-    """The value that `pack` wrote in another process of the same run. ConfigError for a module that is missing here."""
+    """The value that `pack` wrote in another process; ConfigError if it needs a missing module."""
     import cloudpickle
 
     try:
         return cloudpickle.loads(packed)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"a worker process has no module {error.name}; install it on its machine, or start in the "
-                          "folder that contains it") from error
+        raise ConfigError(f"a worker process has no module {error.name}; install it on its "
+                          "machine, or start in the folder that contains it") from error
 
 
 def _unsendable(value: Any, seen: set[int]) -> tuple[str, str] | None:
-    """The path of the variable within `value` that cannot be pickled, and its type; None if there is none.
+    """The path and type of the variable within `value` that cannot be pickled, or None.
 
-    `seen` has the ids of the values around it.
+    `seen` has the ids of the values around `value`.
     """
     import cloudpickle
 
@@ -197,18 +215,22 @@ def _unsendable(value: Any, seen: set[int]) -> tuple[str, str] | None:
             inner = _unsendable(part, {*seen, id(part)})
             if inner is None:
                 return name, type(part).__qualname__
-            return inner if isinstance(part, FunctionType) else (f"{name}.{inner[0]}", inner[1])
+            if isinstance(part, FunctionType):
+                return inner
+            path, kind = inner
+            return f"{name}.{path}", kind
     return None
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a function, a class or another object refers to, by the names of the variables."""
+    """The values that a function, a class or another object refers to, by their variables."""
     if isinstance(value, partial):
         yield "func", value.func
         yield from ((f"args[{i}]", each) for i, each in enumerate(value.args))
         yield from value.keywords.items()
     elif isinstance(value, FunctionType):
-        yield from ((name, value.__globals__[name]) for name in value.__code__.co_names if name in value.__globals__)
+        names = [name for name in value.__code__.co_names if name in value.__globals__]
+        yield from ((name, value.__globals__[name]) for name in names)
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             with suppress(ValueError):  # it is not assigned yet
                 yield name, cell.cell_contents
@@ -216,9 +238,11 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from (value.__kwdefaults__ or {}).items()
     elif isinstance(value, type):
         for base in value.__mro__:
-            if not import_path(base):
-                yield from ((name, getattr(part, "fget", None) or getattr(part, "__func__", part))
-                            for name, part in vars(base).items() if name not in _OF_CLASSES)
+            if import_path(base):
+                continue
+            for name, part in vars(base).items():
+                if name not in _AUTOMATIC:
+                    yield name, getattr(part, "fget", None) or getattr(part, "__func__", part)
     elif isinstance(value, Mapping):
         yield from ((str(key), part) for key, part in value.items())
     elif not isinstance(value, ModuleType):

@@ -1,4 +1,4 @@
-"""Names of keys and commands in other libraries, with what a user of Vantage gives instead. Data alone."""
+"""Names of keys and commands in other libraries, and what a user of Vantage gives instead."""
 
 from __future__ import annotations
 
@@ -81,14 +81,17 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "algorithm": "is {algo}",
     },
 }
-"""What a user gives instead of the most used names. Names in braces are keys here, or flags."""
+"""What a user gives instead of the most used names. Names in braces are keys of Vantage."""
 
 KEYS: Mapping[str, tuple[str, str]] = {
     name: (library, text) for library, names in LIBRARIES.items() for name, text in names.items()}
-"""By name elsewhere: its library's genitive, and what a user gives instead."""
+"""By a key's name elsewhere: its library, in the genitive, and what a user gives instead."""
 
 COMMANDS: Mapping[str, str] = {
-    "enjoy": "watch", "eval": "evaluate", "test": "evaluate", "tune": "search", "sweep": "search", "optimize": "search",
-    "run": "train", "learn": "train", "fit": "train", "continue": "resume", "render": "watch", "video": "record",
-    "show": "list", "info": "doctor", "check": "doctor", "benchmark": "bench", "all_plots": "plot", "help": "--help"}
-"""What Vantage calls a command of other programs."""
+    "run": "train", "learn": "train", "fit": "train", "continue": "resume",
+    "eval": "evaluate", "test": "evaluate", "tune": "search", "sweep": "search",
+    "optimize": "search", "enjoy": "watch", "render": "watch", "video": "record",
+    "show": "list", "info": "doctor", "check": "doctor", "benchmark": "bench",
+    "all_plots": "plot", "help": "--help",
+}
+"""The commands of Vantage, by the names of such commands in other programs."""

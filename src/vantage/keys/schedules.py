@@ -1,15 +1,17 @@
-"""Coefficients that may change during a run: numbers and schedules, the notation of both, and their value at a step.
+"""Coefficients that may change during a run: numbers and schedules, as text and as values.
 
     7e-4                          constant
     linear:7e-4:0                 from the first value to the second over the run
     cosine:7e-4:1e-5              half a cosine from the first value to the second
-    piecewise:0=7e-4,1M=1e-4      the value of the last point passed; points in agent steps, or in percent of the run
+    piecewise:0=7e-4,1M=1e-4      each value holds from its point on; points are in agent steps or,
+                                  as 50%, in percent of the run
     curve:0,7e-4,0                straight lines between values at equal distances over the run
 
-In Python a function of the progress, from 0 to 1, is a schedule too: `lambda progress: 7e-4 * (1 - progress)`. It is
-called at 101 points at once and becomes a curve, so that a file can hold it and a resumed run follows the same curve.
+In Python, a function of the progress from 0 to 1 is a schedule too, such as
+`lambda progress: 7e-4 * (1 - progress)`. It is sampled once, at 101 points, and becomes a curve, so
+that a file can hold it and a resumed run follows the same curve.
 
-A schedule is a function of the step and of the `steps` the run was first given.
+A schedule depends on the step and on the number of `steps` that the run was first given.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from functools import lru_cache
 from typing import Any
 
 from vantage.errors import ConfigError
+from vantage.keys.json_text import shown
 
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([kKmMbB]?)", re.ASCII)
@@ -30,7 +33,7 @@ _LONGEST_REPR = 60
 
 
 def parse_number(text: str) -> float:
-    """The number that a person wrote: 1e6, 10M and 500k are numbers. Raises ValueError for anything else."""
+    """The number in `text`, such as 1e6, 10M or 500k; ValueError for anything else."""
     match = _NUMBER.fullmatch(text.strip().replace("_", ""))
     if match is None:
         raise ValueError(f"{text!r} is not a number; write for example 5e-4, 1e6, 10M or 500k")
@@ -39,18 +42,18 @@ def parse_number(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Schedule:
-    """A coefficient as a function of the share of the run that is done.
+    """A coefficient as a function of the progress of the run.
 
         Schedule.parse("linear:1e-3:0")
         Schedule.of(lambda progress: 1e-3 * (1 - progress))
 
-    Schedules are equal where their values are, however these are written.
+    Schedules with the same kind, values and points are equal, whatever their text.
     """
 
     kind: str
     values: tuple[float, ...]
     points: tuple[tuple[float, bool], ...] = ()
-    """For piecewise: where each value begins, and whether that is a share of the run rather than a step."""
+    """Of piecewise: where each value begins, and whether that is a share of the run, not a step."""
     text: str = field(default="", compare=False)
     """The notation; of a function, the curve of its samples."""
 
@@ -64,27 +67,28 @@ class Schedule:
             if kind == "piecewise":
                 pairs = [pair.split("=") for pair in rest.split(",")]
                 values = tuple(parse_number(value) for _, value in pairs)
-                points = _rising([at.strip() for at, _ in pairs])
+                points = _rising_points([place.strip() for place, _ in pairs])
             elif kind in ("linear", "cosine"):
-                first, last = map(parse_number, rest.split(":"))
-                values = (first, last)
+                first, last = rest.split(":")
+                values = (parse_number(first), parse_number(last))
             elif kind == "curve":
                 values = tuple(map(parse_number, rest.split(",")))
                 if len(values) < 2:
                     raise ValueError("a single value")
             else:
                 raise ValueError("an unknown kind")
-        except (ValueError, IndexError):
+        except ValueError:
             raise ConfigError(
-                f"{text!r} is not a schedule: write a number such as 5e-4 or 10M, linear:A:B, cosine:A:B, curve:A,B,C "
-                "or piecewise:0=A,1M=B,50%=C with points that rise from 0") from None
+                f"{text!r} is not a schedule: write a number such as 5e-4 or 10M, linear:A:B, "
+                "cosine:A:B, curve:A,B,C or piecewise:0=A,1M=B,50%=C with points that rise from 0"
+            ) from None
         if not all(map(math.isfinite, values)):
             raise ConfigError(f"{text!r:.80} is not finite; give a number")
         return cls(kind, values, points, text.strip())
 
     @classmethod
     def of(cls, function: Callable[[float], float]) -> Schedule:
-        """The curve through the values of `function` at 101 points, 0, 0.01, ..., 1, of the progress.
+        """The curve through the values of `function` at progress 0, 0.01, ..., 1.
 
         ConfigError if it raises an exception or returns anything but a finite number.
         """
@@ -96,13 +100,15 @@ class Schedule:
                 value: Any = function(progress)
             except Exception as error:
                 reason = " ".join(str(error).split())
-                raise ConfigError(f"{name} raised {type(error).__name__} at progress {progress:g}: {reason:.200}; give "
-                                  "a function such as lambda progress: 1e-3 * (1 - progress)") from error
+                raise ConfigError(
+                    f"{name} raised {type(error).__name__} at progress {progress:g}: "
+                    f"{reason:.200}; give a function such as lambda progress: "
+                    "1e-3 * (1 - progress)") from error
             try:
                 values.append(_finite(value))
             except (TypeError, ValueError, OverflowError):
-                raise ConfigError(f"{name} returned {_shown(value)} at progress {progress:g}; return a finite "
-                                  "number") from None
+                raise ConfigError(f"{name} returned {shown(value):.80} at progress {progress:g}; "
+                                  "return a finite number") from None
         return cls("curve", tuple(values), text="curve:" + ",".join(map(repr, values)))
 
     def __mul__(self, factor: float) -> Schedule:
@@ -113,7 +119,7 @@ class Schedule:
     __rmul__ = __mul__
 
     def _notation(self, values: tuple[float, ...]) -> str:
-        """The text of a schedule of this kind and these points with other `values`."""
+        """The text of this schedule with other `values`."""
         if self.kind == "piecewise":
             places = (part.partition("=")[0] for part in self.text.partition(":")[2].split(","))
             pairs = zip(places, values, strict=True)
@@ -125,24 +131,33 @@ class Schedule:
         return self.text
 
     def __repr__(self) -> str:
-        short = len(self.text) <= _LONGEST_REPR
-        return f"Schedule.parse({self.text if short else self.text[:_LONGEST_REPR] + '...'!r})"
+        text = self.text
+        if len(text) > _LONGEST_REPR:
+            text = text[:_LONGEST_REPR] + "..."
+        return f"Schedule.parse({text!r})"
 
     def __call__(self, step: int, steps: int) -> float:
         """The value at `step` of a run of `steps`; past the end it stays at the last value."""
-        done = min(1.0, step / max(1, steps))
-        if self.kind == "linear":
-            return self.values[0] + (self.values[1] - self.values[0]) * done
-        if self.kind == "cosine":
-            return self.values[1] + (self.values[0] - self.values[1]) * 0.5 * (1 + math.cos(math.pi * done))
+        progress = min(1.0, step / max(1, steps))
+        if self.kind == "piecewise":
+            return self._piece(step, steps, progress)
         if self.kind == "curve":
-            place = done * (len(self.values) - 1)
+            place = progress * (len(self.values) - 1)
             before = min(int(place), len(self.values) - 2)
             first, last = self.values[before:before + 2]
             return first + (last - first) * (place - before)
-        passed = [(at * steps if is_share else at, i) for i, (at, is_share) in enumerate(self.points)
-                  if (done if is_share else step) >= at]
-        return self.values[max(passed)[1]]  # the last passed; of two at one step, the later in the text
+        first, last = self.values
+        if self.kind == "cosine":
+            return last + (first - last) * 0.5 * (1 + math.cos(math.pi * progress))
+        return first + (last - first) * progress
+
+    def _piece(self, step: int, steps: int, progress: float) -> float:
+        """The value of the last point passed; of two at one step, of the later in the text."""
+        passed = []
+        for index, (at, is_share) in enumerate(self.points):
+            if at <= (progress if is_share else step):
+                passed.append((at * steps if is_share else at, index))
+        return self.values[max(passed)[1]]
 
 
 Coefficient = float | Schedule
@@ -150,7 +165,7 @@ Coefficient = float | Schedule
 
 
 def coefficient(value: float | str | Schedule | Callable[[float], float]) -> Coefficient:
-    """The coefficient that a number, a text in the notation, a schedule or a function of the progress stands for.
+    """The coefficient for a number, text, a schedule or a function of the progress.
 
     ConfigError for anything else, and for numbers that are not finite.
     """
@@ -169,10 +184,12 @@ def coefficient(value: float | str | Schedule | Callable[[float], float]) -> Coe
     try:
         return _finite(value)
     except ValueError:
-        raise ConfigError(f"{_shown(value)} is not finite; give a number") from None
-    except (TypeError, OverflowError):
-        raise ConfigError(f"{_shown(value)} is not a number, a schedule such as linear:1e-3:0, or a function of the "
-                          "progress from 0 to 1") from None
+        raise ConfigError(f"{value!r:.80} is not finite; give a number") from None
+    except OverflowError:
+        raise ConfigError(f"{shown(value)} is too large; give a smaller one") from None
+    except TypeError:
+        raise ConfigError(f"{value!r:.80} is not a number, a schedule such as linear:1e-3:0, or a "
+                          "function of the progress from 0 to 1") from None
 
 
 def value_at(value: Coefficient | str, step: int, steps: int) -> float:
@@ -182,29 +199,30 @@ def value_at(value: Coefficient | str, step: int, steps: int) -> float:
     return value(step, steps) if isinstance(value, Schedule) else float(value)
 
 
-def _rising(places: list[str]) -> tuple[tuple[float, bool], ...]:
-    """The points of a piecewise schedule; ValueError unless they rise from 0, steps and percents each."""
-    points = tuple((parse_number(at.rstrip("%")) / (100 if at[-1] == "%" else 1), at[-1] == "%") for at in places)
+def _rising_points(places: list[str]) -> tuple[tuple[float, bool], ...]:
+    """The points of a piecewise schedule.
+
+    ValueError unless they begin at 0, and those in steps and those in percent rise.
+    """
+    points = []
+    for place in places:
+        number = parse_number(place.removesuffix("%"))
+        is_share = place.endswith("%")
+        points.append((number / 100 if is_share else number, is_share))
     if points[0][0] != 0 or min(points)[0] != 0:
         raise ValueError("points begin at 0")
-    for kind in (True, False):
-        same = [at for at, is_share in points if is_share is kind]
+    for unit in (True, False):
+        same = [at for at, is_share in points if is_share is unit]
         if same != sorted(set(same)):
             raise ValueError("points rise")
-    return points
+    return tuple(points)
 
 
 def _finite(value: Any) -> float:
-    """`value` as a float; TypeError for what is no number, ValueError for one that is not finite."""
+    """`value` as a float; TypeError unless it is a number, ValueError unless it is finite."""
     if isinstance(value, bool) or not hasattr(value, "__float__"):
         raise TypeError
     number = float(value)
     if not math.isfinite(number):
         raise ValueError
     return number
-
-
-def _shown(value: object) -> str:
-    """`value` for a message; Python does not print integers of thousands of digits."""
-    is_huge = isinstance(value, int) and value.bit_length() > 1024
-    return "an integer of more than 308 digits" if is_huge else f"{value!r:.80}"

@@ -2,9 +2,9 @@
 
     <run>/checkpoints/step-000001000000/   the newest checkpoints
     <run>/best/                            the policy with the best score: weights, no optimiser
-    <run>/replay/                          ACER's replay, which belongs to the checkpoint of the same step
+    <run>/replay/                          ACER's replay, of the checkpoint with the same step
 
-What is in each is in `checkpoint_files`. One process at a time writes into a run, see `lock`.
+`checkpoint_files` writes and reads them. One process at a time writes into a run, see `lock`.
 """
 
 from __future__ import annotations
@@ -46,24 +46,23 @@ class Checkpoint:
 
 
 def path_of(run: Path, step: int) -> Path:
-    """Where the checkpoint of `step` is."""
+    """The directory of the checkpoint of `step`."""
     return run / "checkpoints" / f"step-{step:012d}"
 
 
 def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], keep: int,
          again: bool = False) -> Path:
-    """Save under <run>/checkpoints and prune all but the newest `keep` valid checkpoints.
+    """Save under <run>/checkpoints and keep only the newest `keep` valid checkpoints.
 
-    Returns the new path.
-
-    A valid checkpoint of the same step is only replaced if `again`. After a CheckpointError the newest is intact.
+    Returns the new path. A valid checkpoint of the same step is replaced only if `again`. After a
+    CheckpointError the newest is intact.
     """
     path = path_of(run, step)
     if again or not is_valid(path):
         save_as(run, str(path.relative_to(run)), step, tensors=tensors, state=state)
-    # Damaged checkpoints do not count among those to keep, and stay for inspection.
-    others = [other for other in _newest_first(path.parent).values() if other != path
-              and is_valid(other)]
+    # Damaged checkpoints do not count, and stay for inspection.
+    others = [other for other in _newest_first(path.parent).values()
+              if other != path and is_valid(other)]
     for other in others[keep - 1:]:
         with contextlib.suppress(OSError):  # one checkpoint too many does no harm
             remove(other)
@@ -77,24 +76,29 @@ def save_as(run: Path, name: str, step: int, *, tensors: Groups, state: Mapping[
     While the disk is full, the run's oldest checkpoints are removed if they may be, but never its
     newest valid one.
     """
-    path, removed = run / name, list[str]()
+    path = run / name
+    removed: list[str] = []
     try:
         while True:
             try:
                 write(path, step, tensors, state)
                 return path
             except OSError as error:
-                spare = _valid(run)[1:] if may_remove and error.errno in (errno.ENOSPC, errno.EDQUOT) else []
+                is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                spare = _valid(run)[1:] if may_remove and is_full else []
                 if not spare:
+                    code = errno.errorcode.get(error.errno or 0)
                     raise CheckpointError(
-                        f"cannot save {path}: {error.strerror} ({errno.errorcode.get(error.errno or 0)}); free space "
-                        "on that disk or make it writable; the newest checkpoint is untouched") from error
+                        f"cannot save {path}: {error.strerror} ({code}); free space on that disk "
+                        "or make it writable; the newest checkpoint is untouched") from error
                 remove(spare[-1])
                 removed.append(spare[-1].name)
-    except (MemoryError, RuntimeError) as error:  # torch's, where it cannot allocate
-        if (lack := shortage(error)) is None:
+    except (MemoryError, RuntimeError) as error:  # torch raises a RuntimeError without memory
+        reason = shortage(error)
+        if reason is None:
             raise
-        raise CheckpointError(f"cannot save {path}: {lack}; the newest checkpoint is untouched") from error
+        raise CheckpointError(
+            f"cannot save {path}: {reason}; the newest checkpoint is untouched") from error
     finally:
         if removed:
             log.warning(f"the disk is full: removed {', '.join(removed)} of {run} to save step "
@@ -111,7 +115,8 @@ def load(path: Path) -> Checkpoint:
         check_state(state)
         check_finite(groups)
     except ValueError as error:
-        raise CheckpointError(f"{path} has correct hashes but holds no usable policy: {error}") from None
+        raise CheckpointError(
+            f"{path} has correct hashes but holds no usable policy: {error}") from None
     return Checkpoint(step, groups, state, path)
 
 
@@ -120,14 +125,15 @@ def load_replay(run: Path) -> tuple[int, Iterator[tuple[str, Mapping[str, Tensor
 
     The iterator may raise CheckpointError.
     """
-    if (path := locate(run / "replay")) is None:
+    path = locate(run / "replay")
+    if path is None:
         return None
     step, _, groups = read(path)
     return step, groups
 
 
 def load_latest(run: Path) -> Checkpoint:
-    """The newest valid checkpoint; logs what is wrong with newer ones.
+    """The newest valid checkpoint; logs why newer ones are not valid.
 
     CheckpointError if there is none.
     """
@@ -141,17 +147,17 @@ def load_latest(run: Path) -> Checkpoint:
             for message in damaged:
                 log.warning(f"{message}; {checkpoint.path.name} is used instead")
             return checkpoint
-    remedy = (f"wait for its first save, or begin it anew with `vantage resume {run}`"
-              if _is_new(run) else "restore one from a copy, or start again with `vantage train`")
+    remedy = "restore one from a copy, or start again with `vantage train`"
+    if _is_new(run):
+        remedy = f"wait for its first save, or begin it anew with `vantage resume {run}`"
     raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; {remedy}", *damaged]))
 
 
 def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Checkpoint:
     """The checkpoint `name`: latest, best, a step such as 1000000 or 1M, or auto.
 
-    auto is a valid best, otherwise the latest.
-
-    ConfigError, which calls the option `key`, if there is none; CheckpointError if it is damaged.
+    auto is the best if there is a valid one, otherwise the latest. ConfigError, which calls the
+    option `key`, if there is none; CheckpointError if it is damaged.
     """
     best = locate(run / "best")
     if name in ("auto", "best") and best is not None:
@@ -169,8 +175,11 @@ def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Che
     try:
         return load(steps[int(parse_number(name.removeprefix("step-")))])
     except (KeyError, ValueError, OverflowError):
-        names = ", ".join(["best"] * (best is not None) + [str(step) for step in steps]) or "none"
-        raise ConfigError(f"{key}={name!r}: {run} has no {name} checkpoint; it has {names}") from None
+        names = [str(step) for step in steps]
+        if best is not None:
+            names.insert(0, "best")
+        raise ConfigError(f"{key}={name!r}: {run} has no {name} checkpoint; it has "
+                          f"{', '.join(names) or 'none'}") from None
 
 
 def load_to_resume(run: Path) -> Checkpoint | None:
@@ -187,21 +196,23 @@ def _is_new(run: Path) -> bool:
 
 
 def newest_step(run: Path, *, valid: bool = False) -> int | None:
-    """The step of the newest checkpoint, or None.
-
-    With `valid`, of the newest whose files match its manifest.
-    """
-    paths = _newest_first(run / "checkpoints")
-    return next((step for step, path in paths.items() if not valid or is_valid(path)), None)
+    """The step of the newest checkpoint, or None; with `valid`, of the newest valid one."""
+    for step, path in _newest_first(run / "checkpoints").items():
+        if not valid or is_valid(path):
+            return step
+    return None
 
 
 def _newest_first(folder: Path) -> dict[int, Path]:
-    """The checkpoints in `folder` by step, also those that a kill left aside."""
-    entries = folder.iterdir() if folder.is_dir() else ()
-    steps = {int(match[1] or match[2]) for entry in entries
-             if (match := _STEP_NAME.fullmatch(entry.name))}
-    paths = {step: locate(folder / f"step-{step:012d}") for step in sorted(steps, reverse=True)}
-    return {step: path for step, path in paths.items() if path is not None}
+    """The checkpoints in `folder` by step, also those that a kill left under another name."""
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    matches = filter(None, map(_STEP_NAME.fullmatch, names))
+    steps = {int(match[1] or match[2]) for match in matches}
+    paths = {}
+    for step in sorted(steps, reverse=True):
+        if path := locate(folder / f"step-{step:012d}"):
+            paths[step] = path
+    return paths
 
 
 def _valid(run: Path) -> list[Path]:

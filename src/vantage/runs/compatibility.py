@@ -1,7 +1,4 @@
-"""Whether saved tensors fit a network; if not, the difference and what to do.
-
-Nothing is copied here.
-"""
+"""Whether saved tensors fit a network; if not, how they differ and the remedy."""
 
 from __future__ import annotations
 
@@ -26,15 +23,20 @@ from vantage.runs.policy_file import SavedPolicy
 from vantage.runs.validation import read_spec
 from vantage.types import ActionSpec, EnvSpec, State
 
-_NO_DIFFERENCE = ("init", "init_from", "init_checkpoint", "bptt", "detach_critic", "precision")
+_TRAINING_ONLY = ("init", "init_from", "init_checkpoint", "bptt", "detach_critic", "precision")
+"""Keys of the policy that change no tensor's shape and nothing of what the network computes."""
 
 
 def differences(saved: Mapping[str, Tensor], model: ActorCritic) -> list[str]:
-    """The tensors whose names or shapes are not those of `model`."""
-    theirs, ours = ({name: list(tensor.shape) for name, tensor in tensors.items()}
-                    for tensors in (saved, model.state_dict()))
+    """The tensors whose names or shapes differ between `saved` and `model`."""
+    theirs = _shapes(saved)
+    ours = _shapes(model.state_dict())
     return [f"{name} is {theirs.get(name, 'nothing')} there, {ours.get(name, 'nothing')} here"
             for name in ours | theirs if theirs.get(name) != ours.get(name)]
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
+    return {name: list(tensor.shape) for name, tensor in tensors.items()}
 
 
 @contextlib.contextmanager
@@ -51,17 +53,20 @@ def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic,
         for key, own in (("network", model.policy.network), ("memory", model.policy.memory)):
             if is_code(own) and any(f".{key}." in name for name in different):
                 config = f"the class {key}={own}"
-        others = [f"and {len(different) - 3} more tensors"] if len(different) > 3 else []
-        reason = ", ".join(different[:3] + others) or " ".join(str(error).split())
+        reasons = different[:3]
+        if len(different) > 3:
+            reasons.append(f"and {len(different) - 3} more tensors")
+        reason = ", ".join(reasons) or " ".join(str(error).split())
         raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: "
                           f"{reason}; restore it") from None
 
 
 def check_spaces(checkpoint: Checkpoint, spec: EnvSpec, env: str) -> None:
-    """ConfigError where the environment has other spaces than when the checkpoint was saved."""
-    before = read_spec(checkpoint.state["spec"])
-    if changed := [f"its {what} were {theirs} and are {ours}"
-                   for what, theirs, ours in before.differences(spec)]:
+    """ConfigError if the spaces of the environment have changed since the checkpoint was saved."""
+    saved = read_spec(checkpoint.state["spec"])
+    changed = [f"its {what} were {theirs} and are {ours}"
+               for what, theirs, ours in saved.differences(spec)]
+    if changed:
         raise ConfigError(f"{checkpoint.path} is of another env={env}: {', '.join(changed)}; "
                           "restore the environment and the options in config.json that change its "
                           "spaces, or begin a new run")
@@ -70,48 +75,56 @@ def check_spaces(checkpoint: Checkpoint, spec: EnvSpec, env: str) -> None:
 @contextlib.contextmanager
 def continuing(checkpoint: Checkpoint | None) -> Iterator[None]:
     """Turn errors of restoring a run into a CheckpointError that names the checkpoint."""
+    if checkpoint is None:
+        yield
+        return
     try:
-        with restoring((LookupError,
-                        TypeError)) if checkpoint is not None else contextlib.nullcontext():
+        with restoring((LookupError, TypeError)):
             yield
     except CheckpointError as error:
-        if checkpoint is None:
-            raise
         raise CheckpointError(f"{checkpoint.path} {error}") from error
 
 
 @contextlib.contextmanager
 def restoring(kinds: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Turn errors of these kinds, which odd tensors cause, into a CheckpointError of one line."""
+    """Turn errors of these kinds, which unfit tensors cause, into a CheckpointError of one line."""
     try:
         yield
     except kinds as error:
         if shortage(error) is not None:
             raise
-        reason = f"there is no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+        reason = " ".join(str(error).split())
+        if isinstance(error, KeyError):
+            reason = f"there is no {error}"
         raise CheckpointError(f"cannot be continued: {reason:.400}; it is not what Vantage writes, "
                               "or code that config.json names has changed") from error
 
 
 def check_policy_state(state: State, like: State) -> None:
     """ValueError unless the state has the shapes and types of `like`, and finite values."""
-    theirs, ours = ([f"{x.dtype} {list(x.shape)}".removeprefix("torch.") for x in tensors]
-                    for tensors in (state, like))
+    theirs = _types(state)
+    ours = _types(like)
     if theirs != ours:
         raise ValueError(f"the state of the policy is {theirs}, this policy's {ours}")
     if not all(tensor.isfinite().all() for tensor in state):
         raise ValueError("the state of the policy has values that are not finite")
 
 
+def _types(tensors: State) -> list[str]:
+    return [f"{x.dtype} {list(x.shape)}".removeprefix("torch.") for x in tensors]
+
+
 def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
-    """Raises ConfigError unless `model`, of a new run of `config`, can load `policy`."""
-    start, source = f"init_from={config.policy.init_from}: ", policy.description.config
+    """ConfigError unless `model`, of a new run of `config`, can load `policy`."""
+    start = f"init_from={config.policy.init_from}: "
+    source = policy.description.config
+    spec = policy.description.spec
     squash = source.policy.squash_mean and config.policy.squash_mean
-    there, here = _interface(policy.description.spec, source, squash), _interface(model.spec, config, squash)
-    # Though an older run may name them otherwise.
-    if policy.description.spec.observes_as(model.spec):
+    there = _interface(spec, source, squash)
+    here = _interface(model.spec, config, squash)
+    if spec.observes_as(model.spec):  # an older run may name the same observations otherwise
         here["observations"] = there["observations"]
-    elif shifts := _other_shifts(policy.description.spec, model.spec):
+    elif shifts := _other_shifts(spec, model.spec):
         raise ConfigError(f"{start}other numbers are subtracted from its observations; give "
                           f"--obs-shift {shlex.quote(json.dumps(shifts))}")
     for what, theirs in there.items():
@@ -119,46 +132,57 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
             raise ConfigError(f"{start}its {what}: {theirs}, of this run: {here[what]}; give "
                               "weights with the same, or options such as --action-subset and "
                               "--screen-size that make them so")
-    _check_scale(start, policy.description.spec.action, model.spec.action)
+    _check_scale(start, spec.action, model.spec.action)
+    _check_network(start, policy, model, config)
+
+
+def _check_network(start: str, policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
+    """ConfigError if the networks differ; it gives the options of the policy's network."""
+    source = policy.description.config
     different = differences(policy.tensors, model)
-    used = _use(source, model.spec)
-    keys = [f.name for f in fields(PolicyConfig)
-            if f.name not in _NO_DIFFERENCE] if different else list(used)
-    options = [f"--{key.replace('_', '-')} {in_text(getattr(source.policy, key))}" for key in keys
-               if used.get(key, True)
-               and getattr(source.policy, key) != getattr(config.policy, key)]
+    has_effect = _effects(source, model.spec)
+    keys = list(has_effect)
+    if different:
+        keys = [f.name for f in fields(PolicyConfig) if f.name not in _TRAINING_ONLY]
+    options = []
+    for key in keys:
+        value = getattr(source.policy, key)
+        if value != getattr(config.policy, key) and has_effect.get(key, True):
+            options.append(f"--{key.replace('_', '-')} {in_text(value)}")
     if different or options:
-        raise ConfigError(f"{start}it is another "
-                          f"network{': ' * bool(different)}{''.join(different[:1])}; give "
+        first = f": {different[0]}" if different else ""
+        raise ConfigError(f"{start}it is another network{first}; give "
                           f"{' '.join(options) or 'weights of the same network'}")
 
 
 def _other_shifts(there: EnvSpec, here: EnvSpec) -> Mapping[str, tuple[float, ...]]:
-    """What is subtracted from observations `there`, if only that differs."""
+    """The shifts of the observations `there`, if only these differ."""
     parts = [replace(part, shift=()) for part in there.parts]
     alike = there.keys == here.keys and parts == [replace(part, shift=()) for part in here.parts]
     return there.shifts if alike else {}
 
 
 def in_units_of(config: Config, policy: SavedPolicy) -> SavedPolicy:
-    """`policy` with its free deviation as the std_lr_scale of `config` divides it."""
-    source, name = policy.description.config.policy, "policy_head.log_std"
+    """`policy` with its free deviation in the units of `config`, which std_lr_scale divides."""
+    name = "policy_head.log_std"
+    source = policy.description.config.policy
     if name not in policy.tensors or source.std_lr_scale == config.policy.std_lr_scale:
         return policy
     log_std = policy.tensors[name] * (source.std_lr_scale / config.policy.std_lr_scale)
     return replace(policy, tensors={**policy.tensors, name: log_std})
 
 
-def _in_own_units(action: ActionSpec) -> list[bool]:
+def _scaled_dimensions(action: ActionSpec) -> list[bool]:
     """The dimensions in which a policy acts from -1 to 1."""
     low, high = action.policy_bounds
     return [bounds == (-1, 1) for bounds in zip(low, high, strict=True)]
 
 
 def _check_scale(start: str, there: ActionSpec, here: ActionSpec) -> None:
-    """Raises ConfigError if only one of the two policies scales its actions to their bounds."""
-    units = [_in_own_units(action) for action in (there, here)]
-    if units[0] == units[1] or not any((*there.scaled, *here.scaled)):
+    """ConfigError if only one of the two policies scales its actions to their bounds."""
+    if _scaled_dimensions(there) == _scaled_dimensions(here):
+        return
+    if not any((*there.scaled, *here.scaled)):
         return
     remedy = "give weights for actions with bounds in the same places"
     if not there.scaled:
@@ -171,18 +195,29 @@ def _check_scale(start: str, there: ActionSpec, here: ActionSpec) -> None:
 
 
 def _interface(spec: EnvSpec, config: Config, squash: bool) -> dict[str, object]:
-    return {"actions": (spec.action.kind, spec.action.sizes), "observations": spec.obs,
-            "critic": config.algorithm.needs.critic,
-            "action bounds, to which squash_mean scales": squash and (spec.action.low, spec.action.high)}
+    """What two policies must have in common, by its name in messages."""
+    bounds = squash and (spec.action.low, spec.action.high)
+    return {
+        "actions": (spec.action.kind, spec.action.sizes),
+        "observations": spec.obs,
+        "critic": config.algorithm.needs.critic,
+        "action bounds, to which squash_mean scales": bounds,
+    }
 
 
-def _use(config: Config, spec: EnvSpec) -> dict[str, bool]:
-    """Keys that change what a policy computes with the same tensors, and whether this one uses them."""
-    box = spec.action.kind == "box"
-    # Not std_lr_scale: `in_units_of` converts the tensor.
-    return {"activation": True, "one_hot": any(part.kind == "one_hot" for part in spec.parts),
-            "torsos": sum(part.kind != "image" for part in spec.parts) > 1,
-            "obs_scale": any(part.kind == "image" for part in spec.parts),
-            "stack_pad": config.policy.frame_stack > 1, "std": box, "min_std": box,
-            "squash_mean": box, "log_std_init": box and config.policy.std == "fixed",
-            "std_lr_scale": False}
+def _effects(config: Config, spec: EnvSpec) -> dict[str, bool]:
+    """Whether keys that may change what the same tensors compute do so for this policy."""
+    kinds = [part.kind for part in spec.parts]
+    is_box = spec.action.kind == "box"
+    return {
+        "activation": True,
+        "one_hot": "one_hot" in kinds,
+        "torsos": len(kinds) - kinds.count("image") > 1,
+        "obs_scale": "image" in kinds,
+        "stack_pad": config.policy.frame_stack > 1,
+        "std": is_box,
+        "min_std": is_box,
+        "squash_mean": is_box,
+        "log_std_init": is_box and config.policy.std == "fixed",
+        "std_lr_scale": False,  # `in_units_of` converts the tensor
+    }

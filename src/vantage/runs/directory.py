@@ -22,7 +22,7 @@ from vantage.errors import ConfigError, VantageError
 from vantage.keys.fields import read_json_object
 from vantage.keys.objects import folder_name
 from vantage.runs.files import read_text, working_directory, write_atomically
-from vantage.runs.handed_over import check_objects, check_values, replacing, sources
+from vantage.runs.handed_over import check_objects, replacing, sources
 from vantage.runs.meta import describe_run, other_version, read_meta_file, read_object, reading
 from vantage.runs.names import directory_name, folder_of, make_directory, suggest_run
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own, signature
@@ -30,7 +30,7 @@ from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code,
 log = logging.getLogger(__name__)
 
 _RESOLVED = "resolved"
-"""Key of meta.json: the values of the config keys that config.json leaves to the machine."""
+"""Key of meta.json: the values that were used for the keys that config.json leaves open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class RunDirectory:
 
     path: Path
     config: Config
-    """In force, with what was left to the machine as it was there."""
+    """The config in use, with the values that the machine decided."""
     asked: Config
-    """The content of config.json, in which that is still left to the machine."""
+    """The content of config.json, in which those are still left to the machine."""
     start: Path = field(default_factory=working_directory, compare=False)
     """The working directory that a relative `path` is in."""
 
@@ -50,16 +50,18 @@ class RunDirectory:
                root: Path = Path("runs"), argv: Sequence[str] | None = None) -> RunDirectory:
         """Create a run directory at `path`, or at the next free number under `root`.
 
-        What `asked` leaves to the machine, by default nothing, stays so in config.json; meta.json has the values of
-        `config`. `argv` is the command for meta.json, by default sys.argv. A ConfigError leaves nothing behind.
+        Keys that `asked` leaves to the machine, by default none, stay so in config.json; meta.json
+        holds their values in `config`. `argv` is the command for meta.json, by default sys.argv.
+        After a ConfigError nothing is left on the disk.
         """
         made = None
         try:
             str(path or root).encode()  # TensorBoard and safetensors cannot write other names
             asked = config if asked is None else config.override(asked.automatic())
             text = asked.to_json()
-            meta = describe_run(config, sys.argv if argv is None else argv) | {
-                _RESOLVED: _resolved(config, asked), SIGNATURE: signature(text)}
+            meta = describe_run(config, sys.argv if argv is None else argv)
+            meta[_RESOLVED] = _resolved(config, asked)
+            meta[SIGNATURE] = signature(text)
             if texts := sources(config):
                 meta["sources"] = texts
             made = path = make_directory(path, folder_of(config, root))
@@ -71,33 +73,36 @@ class RunDirectory:
                 shutil.rmtree(made, ignore_errors=True)
             if not isinstance(error, OSError | ValueError):
                 raise
-            why = error.strerror if isinstance(error, OSError) else "not valid UTF-8"
-            raise ConfigError(f"cannot create a run directory at {str(path or root)!r}: {why}; "
+            reason = error.strerror if isinstance(error, OSError) else "not valid UTF-8"
+            raise ConfigError(f"cannot create a run directory at {str(path or root)!r}: {reason}; "
                               "choose another place with --run") from None
         return cls(path, config, asked)
 
     @classmethod
     def open(cls, path: Path, *, trust: bool = False, runs_code: bool = False, trains: bool = False,
              objects: Mapping[str, Any] | None = None, call: str = "") -> RunDirectory:
-        """The run that was created at `path`; ConfigError names the nearest run if there is none.
+        """The run at `path`; ConfigError suggests another if there is none.
 
-        Reading the config imports the module of an `algo` that is an import path; with `runs_code`,
-        the caller also imports those of network and environment, and with `trains` connects to what
-        the config names. ConfigError for foreign code and such connections without `trust` in a run
-        of someone else. `objects` is the code that was `handed_over`; ConfigError where the
+        Reading a config imports the module of an algorithm with an import path. With `runs_code`
+        the caller will also import those of network and environment, and with `trains` connect to
+        other machines that the config names. In a run of someone else, foreign code and connections
+        are a ConfigError without `trust`. `objects` are those `handed_over`; ConfigError if the
         function `call` of Vantage needs more.
         """
         objects = objects or {}
         source = path / "config.json"
         if not os.path.lexists(source):
-            what = "not a run directory: it has no config.json" if path.exists() else "no such run directory"
-            raise ConfigError(f"{path}: {what}{suggest_run(path)}")
+            reason = "no such run directory"
+            if path.exists():
+                reason = "not a run directory: it has no config.json"
+            raise ConfigError(f"{path}: {reason}{suggest_run(path)}")
         with reading(source):
             text = read_text(source)
             values = read_json_object(text, source=str(source))
             paths = foreign_code(values, runs_code=runs_code, given=objects)
         meta, damage = read_meta_file(path / "meta.json")
-        own = is_own(text, signed := meta.get(SIGNATURE))
+        signed = meta.get(SIGNATURE)
+        own = is_own(text, signed)
         check_code(paths, source=str(source), trusted=trust or own,
                    connects=connections(values) if trains else ())
         if runs_code and isinstance(signed, str) and not own:
@@ -108,32 +113,31 @@ class RunDirectory:
             remedy = "hand over the algorithm that the run was trained with, or leave algorithm= out"
         with reading(source, remedy):
             asked = Config.from_json(text, source=str(source), objects=replacing(objects))
-        check_values(asked, objects, path)
-        if call:
-            check_objects(asked, path, call)
+        check_objects(asked, objects, path, call)
         if damage and runs_code:
             log.warning(f"{damage}; who wrote the run, with which versions and on what device, is "
                         "unknown")
-        return cls(path, _in_force(asked, meta.get(_RESOLVED), source=path / "meta.json"), asked)
+        config = _with_resolved(asked, meta.get(_RESOLVED), source=path / "meta.json")
+        return cls(path, config, asked)
 
     def from_start(self) -> RunDirectory:
-        """This directory with an absolute path, if an environment has changed the working directory."""
-        moved = working_directory() != self.start
-        return replace(self, path=self.start / self.path) if moved else self
+        """This directory, by an absolute path if the working directory has changed since."""
+        if working_directory() == self.start:
+            return self
+        return replace(self, path=self.start / self.path)
 
     @property
     def is_gone(self) -> bool:
-        """Somebody has deleted or renamed it, or its disk is gone."""
+        """Whether the directory was deleted or renamed, or its disk is gone."""
         return not self.path.is_dir()
 
     def remove(self) -> None:
-        """Remove a run that could not start, and the folders above it that are then empty.
+        """Remove a run that could not start, and the folders above it if they are empty then.
 
-        config.json goes last: where something cannot be removed, the rest is still a run that can
-        be resumed.
+        config.json is removed last, so that a run that cannot be removed can be resumed.
         """
         with contextlib.suppress(OSError):
-            for name in sorted(os.listdir(self.path), key="config.json".__eq__):
+            for name in sorted(os.listdir(self.path), key=lambda name: name == "config.json"):
                 entry = self.path / name
                 if entry.is_dir():
                     shutil.rmtree(entry)
@@ -146,11 +150,9 @@ class RunDirectory:
                     folder.rmdir()
 
     def change_config(self, config: Config, *, device: str | None = None) -> RunDirectory:
-        """Replace config.json and its signature; returns the changed run.
+        """Replace config.json and its signature, for keys that a resume may change.
 
-        Only for keys that a resume may change.
-
-        `device` is the one that the resume names, which may be auto.
+        Returns the changed run. `device` is the one that the resume names, which may be auto.
         """
         asked = self.asked if device is None else self.asked.change(device=device)
         asked = config.override(asked.automatic())
@@ -164,9 +166,11 @@ class RunDirectory:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json atomically; numbers that are not finite become null."""
-        self._write("summary.json",
-                    json.dumps({key: None if isinstance(value, float) and not math.isfinite(value)
-                                else value for key, value in summary.items()}, indent=2))
+        values = dict(summary)
+        for key, value in summary.items():
+            if isinstance(value, float) and not math.isfinite(value):
+                values[key] = None
+        self._write("summary.json", json.dumps(values, indent=2))
 
     def _write(self, name: str, text: str) -> None:
         try:
@@ -183,10 +187,14 @@ class RunDirectory:
     def summary_line(self) -> str:
         """The valid numbers and the status of summary.json in one line; empty if there are none."""
         summary = self.read_summary()
-        words = [f"{value:,.0f} {name}" for name in ("steps", "seconds", "episodes")
-                 if isinstance(value := summary.get(name), int | float) and 0 <= value < 1e18]
-        status = summary.get("status")
-        return ", ".join(words + [str(status)] * (status in ("running", "done", "interrupted", "failed")))
+        words = []
+        for name in ("steps", "seconds", "episodes"):
+            value = summary.get(name)
+            if isinstance(value, int | float) and 0 <= value < 1e18:
+                words.append(f"{value:,.0f} {name}")
+        if summary.get("status") in ("running", "done", "interrupted", "failed"):
+            words.append(summary["status"])
+        return ", ".join(words)
 
     def read_meta(self) -> dict[str, Any]:
         """The content of meta.json: the command and the machine. ConfigError if it is damaged."""
@@ -194,14 +202,14 @@ class RunDirectory:
 
 
 def _resolved(config: Config, asked: Config) -> dict[str, Any]:
-    """The values in `config` of what `asked` leaves to the machine."""
+    """The values in `config` of the keys that `asked` leaves to the machine."""
     flat = config.flat()
     return {name: flat[name] for name in asked.automatic()}
 
 
-def _in_force(asked: Config, resolved: object, *, source: Path) -> Config:
-    """`asked` with its "auto" keys set to the values in `resolved`; warns if these are unusable."""
-    if resolved is None:  # of a version whose config.json held these values
+def _with_resolved(asked: Config, resolved: object, *, source: Path) -> Config:
+    """`asked` with the values in `resolved` for its automatic keys; warns if they are unusable."""
+    if resolved is None:  # earlier versions wrote these values to config.json
         return asked
     automatic = asked.automatic()
     try:

@@ -1,6 +1,6 @@
-"""Small files of a run, never opened through a link, and output files of commands. No torch here.
+"""Small files of a run, and output files of commands. No torch here.
 
-All are replaced completely or not at all.
+A file is replaced completely or not at all. Files of a run are not opened through a link.
 """
 
 from __future__ import annotations
@@ -18,24 +18,23 @@ from vantage.errors import ConfigError
 
 
 def is_url(place: object) -> bool:
-    """`place` is a URL of fsspec, neither a path nor a repository of the hub."""
+    """Whether `place` is a URL of fsspec, and not a path or a repository of the hub."""
     return "://" in str(place) and not str(place).startswith("hf://")
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A file descriptor of `path`. ConfigError unless it is a regular file.
+    """A file descriptor of `path`; ConfigError for a symbolic link or a pipe.
 
-    In a run made by someone else a symbolic link could lead anywhere, and opening a pipe would
-    block.
-
-    A pipe would be waited for.
+    In a run of someone else, a link could lead anywhere, and reading a pipe would block.
     """
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO):
             raise
-        what = "symbolic link, which Vantage does not follow" if error.errno == errno.ELOOP else "pipe or a socket"
+        what = "pipe or a socket"
+        if error.errno == errno.ELOOP:
+            what = "symbolic link, which Vantage does not follow"
         raise ConfigError(f"{path} is a {what}; put the file itself in its place") from None
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -44,14 +43,14 @@ def open_file(path: Path, flags: int) -> int:
 
 
 LARGEST_TEXT_FILE = 1 << 24
-"""Bytes that the small files of a run, and those of config keys, may have."""
+"""Bound of the small files of a run, and of files of config keys, in bytes."""
 
 
 def read_text(path: Path) -> str:
-    """The text of a small UTF-8 file. ConfigError for large files and for links, see `open_file`."""
+    """The text of a small UTF-8 file; ConfigError for large files and for links."""
     with open(open_file(path, os.O_RDONLY), "rb") as file:
-        # As an editor may have written it.
-        return read_small(file, str(path)).decode().replace("\r\n", "\n")
+        text = read_small(file, str(path)).decode()
+    return text.replace("\r\n", "\n")  # an editor may have written it
 
 
 def read_small(file: BinaryIO, source: str, most: int = LARGEST_TEXT_FILE) -> bytes:
@@ -64,7 +63,7 @@ def read_small(file: BinaryIO, source: str, most: int = LARGEST_TEXT_FILE) -> by
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a directory, to the disk."""
+    """Flush a file, or the entries of a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -76,12 +75,11 @@ def sync(path: Path) -> None:
 def replacing(path: Path, mark: object = "new") -> Iterator[Path]:
     """A temporary path that replaces `path` when the block ends.
 
-    After an error or a crash the former file is intact.
-
-    Processes that may replace the same file at once need a `mark` each, for the temporary name.
+    After an error or a crash the former file is intact. Processes that may replace the same file at
+    once need different `mark`s, which are part of the temporary name.
     """
     temporary = path.with_name(f".{path.stem}.{mark}{path.suffix}")
-    # A link of that name, in a run of someone else, would be followed.
+    # In a run of someone else it could be a link, which would be followed.
     temporary.unlink(missing_ok=True)
     try:
         yield temporary
@@ -104,16 +102,17 @@ def whole_file(output: str | Path, *suffixes: str) -> Iterator[Path]:
     if output.is_dir():
         raise ConfigError(f"{output} is a directory; choose another output")
     try:
-        place = Path(os.path.abspath(output))  # an environment may change the working directory
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(place, os.getpid()) as temporary:
+        path = Path(os.path.abspath(output))  # an environment may change the working directory
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path, os.getpid()) as temporary:
             temporary.touch()
             yield temporary
     except (OSError, UnicodeEncodeError) as error:
-        if shortage(error) is not None:  # of the machine, in whatever the block does
+        if shortage(error) is not None:  # the block may run out of memory or processes
             raise
-        raise ConfigError(f"cannot write {str(output)!r}: {getattr(error, 'strerror', None) or error}; choose another "
-                          "output") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"cannot write {str(output)!r}: {reason}; choose another output") from None
 
 
 def working_directory() -> Path:
@@ -125,8 +124,8 @@ def working_directory() -> Path:
 
 
 def write_atomically(path: Path, text: str, mark: object = "new") -> None:
-    """Replace the content of `path` by `text`, as in `replacing`."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with replacing(path, mark) as temporary, open(open_file(temporary, flags), "w",
-                                                  encoding="utf-8") as file:
-        file.write(text)
+    """Replace the content of `path` by `text`, as `replacing` does."""
+    with replacing(path, mark) as temporary:
+        descriptor = open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)

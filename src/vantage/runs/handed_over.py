@@ -11,10 +11,15 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import convert, in_text
 from vantage.keys.objects import ObjectName, is_object, source_text
 
-ARGUMENTS: Mapping[str, str] = {"algo": "algorithm", "env": "env", "network": "network",
-                                "memory": "memory"}
-"""Config keys that may name an object, and the arguments that hand it over."""
-_LOADING = ("algo", "network", "memory")  # acting needs no environment
+ARGUMENTS: Mapping[str, str] = {
+    "algo": "algorithm",
+    "env": "env",
+    "network": "network",
+    "memory": "memory",
+}
+"""Arguments that hand over an object, by the config key that names it."""
+_ACTING = ("algo", "network", "memory")
+"""Keys whose objects acting needs: it needs no environment."""
 
 
 def handed_over(**objects: Any) -> dict[str, Any]:
@@ -23,35 +28,38 @@ def handed_over(**objects: Any) -> dict[str, Any]:
     kind, values = name_and_values(given.pop("algo", None))
     if kind is not None:
         given["algo"] = kind
-    return {key: convert(ARGUMENTS[key], each, str) for key, each in given.items()} | values
+    names = {key: convert(ARGUMENTS[key], each, str) for key, each in given.items()}
+    return names | values
 
 
 def replacing(objects: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the `objects` that replace what a config names."""
+    """Those of the `objects` that replace names in a config: no hyperparameters."""
     return {key: each for key, each in objects.items() if key in ARGUMENTS}
 
 
-def check_objects(config: Config, source: object, call: str) -> None:
-    """Raises ConfigError if `config`, read from `source`, lacks objects that `call` needs.
+def check_objects(config: Config, objects: Mapping[str, Any], source: object, call: str) -> None:
+    """ConfigError if `objects` do not fit `config`, which was read from `source` with them.
+
+    An algorithm handed over must have the values of the run, and no object may be missing that the
+    function `call`, if it is given, needs.
     """
     flat = config.flat()
-    keys = _LOADING if call in ("load", "export") else ARGUMENTS
+    for key, value in objects.items():
+        if key not in ARGUMENTS and config.override({key: value}) != config:
+            raise ConfigError(
+                f"the algorithm has {key}={in_text(value):.60}, and {source} was trained with "
+                f"{key}={in_text(flat[key]):.60}; give the same, or the algorithm's class")
+    if not call:
+        return
+    keys = _ACTING if call in ("load", "export") else ARGUMENTS
     missing = {ARGUMENTS[key]: flat[key] for key in keys
                if is_object(flat[key]) and not isinstance(flat[key], ObjectName)}
     if missing:
         names = " and ".join(f"{name}={each:.80}" for name, each in missing.items())
         again = ", ".join(f"{name}=..." for name in missing)
         raise ConfigError(f"{source} was trained on {names}, which a file cannot name; hand it "
-                          "over again, which only "
-                          f'Python can do: vantage.{call}("{source}", {again})')
-
-
-def check_values(config: Config, objects: Mapping[str, Any], source: object) -> None:
-    """Raises ConfigError if an algorithm instance has other values than the run in `source`."""
-    for key, value in objects.items():
-        if key not in ARGUMENTS and config.override({key: value}) != config:
-            raise ConfigError(f"the algorithm has {key}={in_text(value):.60}, and {source} was trained with "
-                              f"{key}={in_text(config.flat()[key]):.60}; give the same, or the algorithm's class")
+                          f'over again, which only Python can do: vantage.{call}("{source}", '
+                          f"{again})")
 
 
 def objects_of(config: Config) -> dict[str, ObjectName]:

@@ -1,6 +1,7 @@
 """The Hugging Face hub: hf://OWNER/NAME[@REVISION] is the file policy.safetensors there.
 
-Nothing else of a repository is downloaded. The token is the client's own: HF_TOKEN, or `hf auth login`.
+Nothing else of a repository is downloaded. The token is that of the client: HF_TOKEN, or of
+`hf auth login`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ POLICY = "policy.safetensors"
 def local_path(run: str | Path) -> Path:
     """`run` as a local path; downloads the policy file if it is on the hub.
 
-    ConfigError for a repository or revision that is not there, or not for this user; VantageError without a connection.
+    ConfigError for a repository or revision that does not exist or that this user may not read;
+    VantageError without a connection.
     """
     if not str(run).startswith(PREFIX):
         return Path(run)
@@ -38,13 +40,13 @@ def local_path(run: str | Path) -> Path:
 
 @contextlib.contextmanager
 def hub_api(repo: str) -> Iterator[HfApi]:
-    """The client of the hub, whose errors about `repo` become VantageErrors of one line."""
+    """The client of the hub; its errors about `repo` become VantageErrors of one line."""
     require("hub", "huggingface_hub")
     from huggingface_hub import HfApi
 
     logger = logging.getLogger("huggingface_hub")
     former = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of each attempt before it fails
+    logger.setLevel(logging.ERROR)  # without a warning for each attempt
     try:
         yield HfApi(library_name="vantage-rl", library_version=version("vantage-rl"))
     except Exception as error:  # of an HTTP library that differs between versions of the client
@@ -54,19 +56,19 @@ def hub_api(repo: str) -> Iterator[HfApi]:
 
 
 def _explained(error: Exception, repo: str) -> VantageError:
-    """What the hub's client means by `error`, with a remedy."""
-    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
-    from huggingface_hub.errors import RevisionNotFoundError as NoRevision
+    """The error of the hub's client in words, with a remedy."""
+    from huggingface_hub import errors
 
     what = " ".join(str(error).split())
     status = getattr(getattr(error, "response", None), "status_code", None)
-    if isinstance(error, HFValidationError) or repo.count("/") != 1:
+    if isinstance(error, errors.HFValidationError) or repo.count("/") != 1:
         return ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as "
                            "someone/cartpole-a2c")
-    if isinstance(error, NoRevision):
+    if isinstance(error, errors.RevisionNotFoundError):
         return ConfigError(f"{PREFIX}{repo} has no such revision; give a branch, a tag or a commit "
                            "of it after the @")
-    if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+    is_offline = isinstance(error, errors.LocalEntryNotFoundError)
+    if isinstance(error, errors.EntryNotFoundError) and not is_offline:
         return ConfigError(f"{PREFIX}{repo} holds no {POLICY}; give a repository that `vantage "
                            "push` has filled")
     if status == 404:

@@ -1,6 +1,6 @@
 """The lock that lets one process at a time write into a run.
 
-The kernel holds it, so a kill releases it.
+The kernel releases it when the process ends, also by a kill.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class HeldError(ConfigError):
 
 
 def _forget_locks() -> None:
-    """In a forked child, which would keep them beyond the end of its parent."""
+    """Close the locks in a forked child, which would hold them beyond the end of its parent."""
     for descriptor in _HELD:
         os.close(descriptor)
     _HELD.clear()
@@ -36,12 +36,10 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 @contextlib.contextmanager
 def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
-    """Lock `run` for writing. HeldError if another process holds it after `patience` seconds.
+    """Lock `run` for writing; HeldError if another process still holds it after `patience` seconds.
 
-    The default outlasts `is_locked` of another process, which tries the lock.
-
-    ConfigError if the lock cannot be made, and where a folder of the run is a link: the checkpoints of another run
-    could be replaced through it.
+    The default is longer than `is_locked` of another process holds the lock. ConfigError if the
+    lock cannot be made, or a folder of the run is a link, through which another run could change.
     """
     for folder in (run / "checkpoints", run / "tensorboard"):
         if folder.is_symlink():
@@ -60,11 +58,11 @@ def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
         while not _lock(descriptor):
             if time.monotonic() >= deadline:
                 holder = os.read(descriptor, 20).decode(errors="replace")
-                raise HeldError(f"{run} is being trained by another "
-                                f"process{f' (process {holder})' * holder.isdecimal()}; stop that "
-                                "one first, or start another run")
+                other = f"process (process {holder})" if holder.isdecimal() else "process"
+                raise HeldError(f"{run} is being trained by another {other}; stop that one first, "
+                                "or start another run")
             time.sleep(0.1)
-        with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
+        with contextlib.suppress(OSError):  # on a full disk, the lock holds without the number
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
@@ -87,7 +85,7 @@ def is_locked(run: Path) -> bool:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock the open file; False if another process has done so."""
+    """Lock the open file; False if another process holds the lock."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,4 @@
-"""meta.json of a run: command, machine and versions.
-
-And errors of reading the JSON files of a run.
-"""
+"""meta.json of a run, with command, machine and versions, and errors of reading JSON files."""
 
 from __future__ import annotations
 
@@ -21,50 +18,58 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import read_json_object
 from vantage.runs.files import read_text
 
-_LIBRARIES = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium",
-              "ale_py": "ale-py"}
+_LIBRARIES = {
+    "vantage": "vantage-rl",
+    "torch": "torch",
+    "numpy": "numpy",
+    "gymnasium": "gymnasium",
+    "ale_py": "ale-py",
+}
 
 
 def describe_run(config: Config, argv: Sequence[str]) -> dict[str, Any]:
-    """What is needed to repeat the run. Never the process environment, which holds secrets."""
+    """What is needed to repeat the run. Not the environment variables, which may hold secrets."""
     try:
-        command = ["git", "rev-parse", "HEAD"]
-        commit = subprocess.run(command, capture_output=True, text=True, timeout=5,
-                                check=True).stdout.strip()
+        git = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True,
+                             timeout=5, check=True)
+        commit = git.stdout.strip()
     except (OSError, subprocess.SubprocessError):
         commit = None
-    versions = {"python": platform.python_version(),
-                **{name: version_of(dist) for name, dist in _LIBRARIES.items()}}
-    return {"versions": versions, "git_commit": commit, "argv": list(argv),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "host": socket.gethostname(), "platform": platform.platform(), "cores": os.cpu_count(),
-            "device": config.runtime.device}
+    libraries = {name: version_of(package) for name, package in _LIBRARIES.items()}
+    return {
+        "versions": {"python": platform.python_version(), **libraries},
+        "git_commit": commit,
+        "argv": list(argv),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "host": socket.gethostname(),
+        "platform": platform.platform(),
+        "cores": os.cpu_count(),
+        "device": config.runtime.device,
+    }
 
 
 @contextlib.contextmanager
 def reading(path: Path, note: str = "") -> Iterator[None]:
-    """Turn errors of reading `path` into a ConfigError with a remedy; `note` replaces the remedy."""
+    """Turn errors of reading `path` into a ConfigError with a remedy, or with `note` instead."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; "
                           "restore it from a copy") from None
     except ConfigError as error:
-        # Of a module that cannot be imported, which names its own remedy.
-        if error.__cause__ is not None:
+        if error.__cause__ is not None:  # a module that cannot be imported: it has a remedy
             raise
-        raise ConfigError(f"{error}; {note or f'{path} must be as Vantage wrote it: restore it or correct it'}"
-                          ) from None
+        remedy = note or f"{path} must be as Vantage wrote it: restore it or correct it"
+        raise ConfigError(f"{error}; {remedy}") from None
 
 
 def other_version(versions: object) -> str:
-    """A note on the other version of Vantage that wrote a config, or an empty text.
-
-    `versions` is that of meta.json.
-    """
-    wrote, this = versions.get("vantage") if isinstance(versions, Mapping) else None, version_of(_LIBRARIES["vantage"])
-    return (f"it was written by Vantage {wrote:.40}, and this is {this}: install that version"
-            if isinstance(wrote, str) and wrote != this else "")
+    """A note if another version of Vantage wrote a config, or ''; `versions` is of meta.json."""
+    writer = versions.get("vantage") if isinstance(versions, Mapping) else None
+    this = version_of(_LIBRARIES["vantage"])
+    if not isinstance(writer, str) or writer == this:
+        return ""
+    return f"it was written by Vantage {writer:.40}, and this is {this}: install that version"
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -79,13 +84,11 @@ def meta_of(run: Path) -> dict[str, Any]:
 
 
 def read_meta_file(path: Path) -> tuple[dict[str, Any], str]:
-    """The content of a meta.json, empty if it is missing or damaged, and what is wrong with it."""
-    try:
-        meta = read_json_object(read_text(path), source=str(path))
-    except FileNotFoundError:
+    """The content of a meta.json, empty if it is missing or damaged, and the reason."""
+    if not os.path.lexists(path):
         return {}, f"{path} is missing"
-    except (OSError, UnicodeDecodeError) as error:
-        return {}, f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
+    try:
+        meta = read_object(path)
     except ConfigError as error:
         return {}, str(error)
     if not {"versions", "argv"} <= meta.keys():

@@ -1,7 +1,6 @@
 """Writing metrics to metrics.jsonl, TensorBoard and a tracker, and reading them back.
 
-A line is one JSON object: "step", "seconds", then the metrics; null where a value is not finite.
-Each step has one.
+Each step has one line, a JSON object: "step", "seconds", then the metrics, null if not finite.
 """
 
 from __future__ import annotations
@@ -33,20 +32,21 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "metrics.jsonl"
 _LARGEST_FILE = 1 << 31
-# That is read back: where larger values are added, multiplied or drawn, they overflow.
 LARGEST = 1e100
+"""Bound of values that are read back: sums, products and axes of larger ones overflow."""
 
 
 class MetricWriter:
     """Writes metrics to a run.
 
-    A failing disk does not stop training: its first error is logged, and its recovery.
+    An error of the disk does not stop training: the first one is logged, and the recovery.
     """
 
     def __init__(self, run: Path, *, resume_step: int | None = None, tensorboard: bool = True,
                  tracker: Tracker | None = None) -> None:
         """Open the files; with `resume_step`, drop the lines after that step."""
-        self._tensorboard, self._tracker = tensorboard, tracker
+        self._tensorboard = tensorboard
+        self._tracker = tracker
         if tensorboard:
             try:
                 require("tensorboard", "tensorboard")
@@ -54,13 +54,12 @@ class MetricWriter:
                 log.info("no TensorBoard files, metrics.jsonl has all numbers: %s", error)
                 self._tensorboard = False
         self._tracked_step = -1
-        """Up to here the tracker has the metrics of a session that was killed after its last
-        checkpoint."""
+        """Up to here the tracker has metrics: a killed session sent them after its last save."""
         self._purge_step: int | None = None
         self._file: int | None = None
         self._board: SummaryWriter | None = None
         self._last: tuple[int, int, bytes] | None = None
-        """Step, offset and content of the last line, if another of its step may come."""
+        """Step, offset and content of the last line, to which more of its step may be added."""
         self._failed = False
         self._path = run / FILE_NAME
         self._folder = run / "tensorboard"
@@ -70,58 +69,45 @@ class MetricWriter:
                 _, newest = _end_of(self._path, sys.maxsize)
                 if newest is not None and newest[0] > resume_step:
                     self._tracked_step = newest[0]
-                # One system call, which is atomic and needs no free space.
                 end, self._last = _end_of(self._path, resume_step)
-                os.ftruncate(self._file, end)
+                os.ftruncate(self._file, end)  # atomic, and needs no free space
         # TensorBoard hides events of earlier files from purge_step on.
         self._purge_step = None if resume_step is None else resume_step + 1
         self._open_board()
 
     def _open_board(self) -> None:
         """Begin a new file of events, unless one is open."""
-        if self._tensorboard and self._board is None:
-            from torch.utils.tensorboard import SummaryWriter  # half a second, only if it is used
+        if not self._tensorboard or self._board is not None:
+            return
+        from torch.utils.tensorboard import SummaryWriter  # takes half a second
 
-            _silence_writer_threads()
-            with self._reporting(self._folder):
-                # SummaryWriter would make the folders above it again.
-                self._folder.mkdir(exist_ok=True)
-                self._board = SummaryWriter(str(self._folder), purge_step=self._purge_step)
-                self._purge_step = None
+        _silence_writer_threads()
+        with self._reporting(self._folder):
+            # SummaryWriter would create missing parent folders, as those of a deleted run.
+            self._folder.mkdir(exist_ok=True)
+            self._board = SummaryWriter(str(self._folder), purge_step=self._purge_step)
+            self._purge_step = None
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Append one line; joins it to the last one if that has the same step.
+        """Append one line, or add to the last line if that has the same step.
 
         Readers see it when this returns.
         """
-        values = new = {name: _rounded(value) for name, value in metrics.items()}
-        start, former = None, b""
+        values = {name: _rounded(value) for name, value in metrics.items()}
+        written: dict[str, float | None] = {}
+        start = None
+        former = b""
         if self._last is not None and self._last[0] == step:
             _, start, former = self._last
-            known = {name: value for name, value in (_parse(former) or {}).items()
-                     if name not in ("step", "seconds")}
-            values, new = known | new, {name: value for name, value in new.items()
-                                        if name not in known}
-        line = (json.dumps({"step": step, "seconds": round(seconds, 3), **values},
-                           allow_nan=False) + "\n").encode()
+            written = _parse(former) or {}
+        new = {name: value for name, value in values.items() if name not in written}
+        record = {"step": step, "seconds": 0.0, **written, **values}
+        record["seconds"] = round(seconds, 3)
         if self._tracker is not None and step > self._tracked_step:
-            self._tracker.log(step, {"seconds": round(seconds, 3), **new})
-        complete = False
-        if self._file is not None:
-            with self._reporting(self._path):
-                if start is None:
-                    start = os.fstat(self._file).st_size
-                os.ftruncate(self._file, start)
-                try:
-                    if os.write(self._file, line) < len(line):
-                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                except OSError:  # a full disk: restore the former line; the next line would continue a half one
-                    os.ftruncate(self._file, start)
-                    if os.write(self._file, former) < len(former):
-                        os.ftruncate(self._file, start)
-                    raise
-                self._last, complete = (step, start, line), True
-        if complete:  # there is space, for another file of events too
+            self._tracker.log(step, {"seconds": record["seconds"], **new})
+        line = json.dumps(record, allow_nan=False) + "\n"
+        is_written = self._replace_line(step, start, former, line.encode())
+        if is_written:  # there is space, also for a file of events
             self._open_board()
 
         def add(board: SummaryWriter) -> None:
@@ -131,9 +117,29 @@ class MetricWriter:
             board.flush()
 
         self.show(add)
-        if self._failed and complete and (self._board is not None or not self._tensorboard):
+        if self._failed and is_written and (self._board is not None or not self._tensorboard):
             log.warning("metrics are written to %s again", self._path.parent)
             self._failed = False
+
+    def _replace_line(self, step: int, start: int | None, former: bytes, line: bytes) -> bool:
+        """Write `line` in place of `former` at `start`, or at the end; False if that fails."""
+        if self._file is None:
+            return False
+        with self._reporting(self._path):
+            if start is None:
+                start = os.fstat(self._file).st_size
+            os.ftruncate(self._file, start)
+            try:
+                if os.write(self._file, line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:  # a full disk: restore the former line, and leave no half line
+                os.ftruncate(self._file, start)
+                if os.write(self._file, former) < len(former):
+                    os.ftruncate(self._file, start)
+                raise
+            self._last = (step, start, line)
+            return True
+        return False
 
     def close(self) -> None:
         """Close both files; further writes are ignored."""
@@ -145,7 +151,8 @@ class MetricWriter:
 
     def show(self, show: Callable[[SummaryWriter], object]) -> None:
         """Call `show` with the writer of TensorBoard's files, if there is one."""
-        board, self._board = self._board, None  # gone where its writer thread has ended by an error
+        board = self._board
+        self._board = None  # an error ends its writer thread
         if board is not None:
             with self._reporting(self._folder):
                 show(board)
@@ -157,26 +164,30 @@ class MetricWriter:
             yield
         except OSError as error:
             if not self._failed:
-                log.warning("cannot write %s: %s; training continues without these metrics", path,
-                            error.strerror or error)
+                log.warning("cannot write %s: %s; training continues without these metrics",
+                            path, error.strerror or error)
             self._failed = True
 
 
 @cache
 def _silence_writer_threads() -> None:
-    """Suppress tracebacks of TensorBoard's writer threads: their writer raises the same error."""
+    """Suppress tracebacks of TensorBoard's writer threads: the writer raises the same error."""
     from tensorboard.summary.writer.event_file_writer import _AsyncWriterThread
 
     former = threading.excepthook
-    threading.excepthook = lambda args: None if isinstance(args.thread, _AsyncWriterThread) else former(args)
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if not isinstance(args.thread, _AsyncWriterThread):
+            former(args)
+
+    threading.excepthook = hook
 
 
 def read_metrics(run: Path) -> list[dict[str, float | None]]:
     """The lines of a run's metrics.jsonl, oldest first; empty if there are none.
 
-    A warning names damaged lines.
-
-    Values that are not finite, or larger than `LARGEST`, are None. ConfigError if no line is complete.
+    Values that are not finite, or larger than `LARGEST`, are None. A warning names damaged lines;
+    ConfigError if no line is complete.
     """
     path = run / FILE_NAME
     try:
@@ -188,7 +199,7 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
         raise ConfigError(f"cannot read {path}: {error.strerror}; make it readable") from None
     parsed = [_parse(line) for line in content.splitlines()]
     records = [record for record in parsed if record is not None]
-    # Not a first line that is being written.
+    # A first line may be incomplete because it is being written.
     if not records and (b"\n" in content or content[:1] not in (b"{", b"")):
         raise ConfigError(f"{path} is damaged: it has no complete line of metrics; restore it from "
                           "a copy, or remove it to go on without it")
@@ -206,31 +217,38 @@ def _parse(line: bytes) -> dict[str, float | None] | None:
         record = parse(line)
     except ValueError:
         return None
-    if not isinstance(record, dict) or type(record.get("step")) is not int or not 0 <= record["step"] < 10**18:
+    step = record.get("step") if isinstance(record, dict) else None
+    if type(step) is not int or not 0 <= step < 10**18:
         return None
-    return {name: value if value is not None and abs(value) <= LARGEST else None
-            for name, value in record.items() if value is None or type(value) in (int, float)}
+    values: dict[str, float | None] = {}
+    for name, value in record.items():
+        if value is None:
+            values[name] = None
+        elif type(value) in (int, float):
+            values[name] = value if abs(value) <= LARGEST else None
+    return values
 
 
 def _end_of(path: Path, step: int) -> tuple[int, tuple[int, int, bytes] | None]:
-    """The offset after the last line up to `step`, and that line's step, offset and content if it has one.
+    """The offset after the last line up to `step`, and the step, offset and content of that line.
 
     Steps never decrease; a line without a newline is incomplete.
     """
-    end, last = 0, None
+    end = 0
+    last = None
     with path.open("rb") as file:
         for line in file:
             record = _parse(line)
             if (record is not None and (record["step"] or 0) > step) or not line.endswith(b"\n"):
                 break
             if record is not None:
-                last = int(record["step"] or 0), end, line
+                last = (int(record["step"] or 0), end, line)
             end += len(line)
     return end, last
 
 
 def _rounded(value: float) -> float | None:
-    """`value` to six significant digits; whole numbers, such as frame counts, stay exact; None if it is not finite."""
+    """`value` to six significant digits, or exact if it is whole; None if it is not finite."""
     if not math.isfinite(value):
         return None
     return value if float(value).is_integer() else float(f"{value:.6g}")

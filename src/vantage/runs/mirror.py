@@ -1,4 +1,4 @@
-"""A run's copy at a URL of fsspec, such as s3://BUCKET/RUNS: what a resume needs on a machine without the run's disk.
+"""The copy of a run at a URL of fsspec, such as s3://BUCKET/RUNS, to resume it elsewhere.
 
 It holds the checkpoints, best/, config, metrics and summary; no replay and no TensorBoard files.
 """
@@ -27,15 +27,16 @@ from vantage.runs.trust import is_own, signature
 
 log = logging.getLogger(__name__)
 
-# A directory is a run once it has the last.
 _FILES = ("meta.json", "metrics.jsonl", "summary.json", "config.json")
-URL, URL_SIGNATURE = "mirror", "mirror_hmac"
-"""Keys of meta.json: where the copy is, and this user's HMAC of it: the run of someone else names
-no place to write."""
+"""config.json comes last: a directory is a run once it has one."""
+URL = "mirror"
+"""Key of meta.json: where the copy is."""
+URL_SIGNATURE = "mirror_hmac"
+"""Key of meta.json: this user's HMAC of the URL. Nothing is written to a URL of someone else."""
 
 
 class Mirror:
-    """The copy of one run; ConfigError where its file system is unknown, and from all but `push` if it fails."""
+    """The copy of one run; ConfigError if its storage is unknown or, except in `push`, fails."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -48,31 +49,37 @@ class Mirror:
             return bool(self._fs.exists(f"{self._root}/config.json"))
 
     def push(self, run: Path) -> None:
-        """Copy what is new or changed, and remove the checkpoints that the run no longer has. Failures are logged.
+        """Copy what is new or changed, and remove checkpoints that the run no longer has.
 
-        Without a local checkpoint the copy keeps its own: the disk of the run may be gone.
+        Failures are logged. If the run has no checkpoint, the copy keeps its own: the disk of the
+        run may be gone.
         """
         try:
-            paths = [run / "best", *(run / "checkpoints").glob("step-*")]
-            local = [str(path.relative_to(run)) for path in paths
-                     if (path / "manifest.json").exists()]
-            for name in local:
-                self._push_checkpoint(run / name, f"{self._root}/{name}")
-            for name in _FILES:
-                data = (run / name).read_bytes() if (run / name).exists() else None
-                if data is not None and data != self._read(name):
-                    self._fs.pipe_file(f"{self._root}/.{name}.new", data)
-                    self._fs.mv(f"{self._root}/.{name}.new", f"{self._root}/{name}")
-            for name in set(self._checkpoints()) - set(local) if set(local) - {"best"} else ():
-                # So that a kill leaves no partial one.
-                self._remove(f"{self._root}/{name}/manifest.json")
-                self._fs.rm(f"{self._root}/{name}", recursive=True)
-        except Exception as error:  # of any storage; the run itself is whole on the local disk
+            self._push(run)
+        except Exception as error:  # each storage has its own; the local run is complete
             log.warning(f"{self.url} is not up to date: {type(error).__name__}: {error}; the next "
                         "save tries again")
 
+    def _push(self, run: Path) -> None:
+        paths = [run / "best", *(run / "checkpoints").glob("step-*")]
+        local = [str(path.relative_to(run)) for path in paths
+                 if (path / "manifest.json").exists()]
+        for name in local:
+            self._push_checkpoint(run / name, f"{self._root}/{name}")
+        for name in _FILES:
+            data = (run / name).read_bytes() if (run / name).exists() else None
+            if data is not None and data != self._read(name):
+                self._fs.pipe_file(f"{self._root}/.{name}.new", data)
+                self._fs.mv(f"{self._root}/.{name}.new", f"{self._root}/{name}")
+        if set(local) <= {"best"}:
+            return
+        for name in set(self._checkpoints()) - set(local):
+            # The manifest first: a kill then leaves no partial checkpoint.
+            self._remove(f"{self._root}/{name}/manifest.json")
+            self._fs.rm(f"{self._root}/{name}", recursive=True)
+
     def _push_checkpoint(self, source: Path, target: str) -> None:
-        """Copy a checkpoint unless it is there; without its manifest, which comes last, it is none."""
+        """Copy a checkpoint unless it is there; its manifest, which completes it, comes last."""
         manifest = (source / "manifest.json").read_bytes()
         if manifest == self._read(f"{target.removeprefix(self._root + '/')}/manifest.json"):
             return
@@ -82,30 +89,31 @@ class Mirror:
             self._fs.put_file(str(source / name), f"{target}/{name}")
 
     def pull(self, run: Path) -> None:
-        """Make the local `run` what the copy is.
-
-        Reading a copied checkpoint verifies it, so this does not.
-        """
+        """Make the local `run` equal to the copy. Checkpoints are verified when they are read."""
         with _explained(self.url):
             for name in ("best", *self._checkpoints()):
                 self.pull_checkpoint(run, name)
             for name in _FILES:
-                if (data := self._read(name)) is not None:
+                data = self._read(name)
+                if data is not None:
                     write_atomically(run / name, data.decode())
 
     def pull_checkpoint(self, run: Path, name: str) -> None:
-        """Fetch the checkpoint `name`, unless the same is there and undamaged."""
-        manifest, target = self._read(f"{name}/manifest.json"), run / name
-        if manifest is None or (is_valid(target)
-                                and (target / "manifest.json").read_bytes() == manifest):
+        """Fetch the checkpoint `name`, unless the same valid one is there."""
+        target = run / name
+        manifest = self._read(f"{name}/manifest.json")
+        if manifest is None:
             return
-        aside = target.with_name(f".{target.name}.new")
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir(parents=True)
+        if is_valid(target) and (target / "manifest.json").read_bytes() == manifest:
+            return
+        temporary = target.with_name(f".{target.name}.new")
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
         for file in [*parse(manifest)["files"], "manifest.json"]:
-            self._fs.get_file(f"{self._root}/{name}/{file}", str(aside / PurePosixPath(file).name))
+            local = temporary / PurePosixPath(file).name
+            self._fs.get_file(f"{self._root}/{name}/{file}", str(local))
         shutil.rmtree(target, ignore_errors=True)
-        aside.rename(target)
+        temporary.rename(target)
 
     def newest_step(self) -> int:
         """The step of the newest complete checkpoint, -1 if there is none."""
@@ -115,12 +123,13 @@ class Mirror:
 
     def _checkpoints(self) -> list[str]:
         self._fs.invalidate_cache()
-        with contextlib.suppress(FileNotFoundError):
-            names = (PurePosixPath(path).name
-                     for path in self._fs.ls(f"{self._root}/checkpoints", detail=False))
-            return [f"checkpoints/{name}" for name in names if name.startswith("step-")
-                    and name[5:].isdecimal()]
-        return []
+        try:
+            paths = self._fs.ls(f"{self._root}/checkpoints", detail=False)
+        except FileNotFoundError:
+            return []
+        names = [PurePosixPath(path).name for path in paths]
+        return [f"checkpoints/{name}" for name in names
+                if name.startswith("step-") and name[5:].isdecimal()]
 
     def _remove(self, file: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -137,16 +146,18 @@ class Mirror:
 def _explained(url: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # each storage has its own
+    except Exception as error:  # each storage raises others
         raise ConfigError(f"cannot use {url}: {' '.join(str(error).split()):.300}; give a URL of "
                           "fsspec whose package is installed and that this machine may use, such "
                           "as file:///mnt/runs or s3://BUCKET/RUNS") from None
 
 
 def mirror_to(directory: RunDirectory, root: str) -> None:
-    """Let a new run have a copy below the URL `root`: where runs/ENV/ALGO-N is, ENV/ALGO-N; elsewhere, its name."""
+    """Give a new run a copy under the URL `root`: ENV/ALGO-N of a run in runs/, else its name."""
     path = directory.path
-    name = path.relative_to("runs").as_posix() if path.is_relative_to("runs") else path.name
+    name = path.name
+    if path.is_relative_to("runs"):
+        name = path.relative_to("runs").as_posix()
     url = f"{root.rstrip('/')}/{name}"
     if Mirror(url).exists:
         raise ConfigError(f"{url} exists; continue it with `vantage resume {url}`, or choose "
@@ -155,7 +166,7 @@ def mirror_to(directory: RunDirectory, root: str) -> None:
 
 
 def mirror_of(directory: RunDirectory) -> Mirror | None:
-    """The copy of a run that this user has given it."""
+    """The copy that this user gave a run, or None."""
     meta = meta_of(directory.path)
     url = meta.get(URL)
     if not isinstance(url, str):
@@ -168,8 +179,9 @@ def mirror_of(directory: RunDirectory) -> Mirror | None:
 
 
 def fetch(url: str) -> Path:
-    """The run at `url` as runs/ENV/NAME here, with its copy, or as it is if it is newer than the copy."""
-    mirror, run = Mirror(url), Path("runs", *map(directory_name, url.rstrip("/").split("/")[-2:]))
+    """The run at `url` as runs/ENV/NAME, which is kept if it is newer than the copy."""
+    mirror = Mirror(url)
+    run = Path("runs", *map(directory_name, url.rstrip("/").split("/")[-2:]))
     if not mirror.exists:
         raise ConfigError(f"{url}: no such run, it has no config.json; give the URL of a run, such "
                           "as URL/CartPole-v1/a2c-1")
@@ -178,7 +190,8 @@ def fetch(url: str) -> Path:
                           "another directory")
     run.mkdir(parents=True, exist_ok=True)
     with locked(run):
-        if (newest := newest_step(run, valid=True)) is None or newest < mirror.newest_step():
+        newest = newest_step(run, valid=True)
+        if newest is None or newest < mirror.newest_step():
             mirror.pull(run)
             log.info(f"{run} is a copy of {url}")
         elif not is_valid(run / "best"):

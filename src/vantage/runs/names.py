@@ -1,4 +1,4 @@
-"""The names of run directories: runs/ENV/ALGO-N, the next free one, and suggestions for a wrong path."""
+"""The names of run directories, runs/ENV/ALGO-N, and suggestions for a wrong path."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from vantage.keys.objects import folder_name
 
 def folder_of(config: Config, root: Path) -> Path:
     """`root`/ENV/ALGO, to which a run's number is added."""
-    return root / directory_name(folder_name(config.env.id)) / directory_name(config.algo.rpartition(":")[2])
+    algo = config.algo.rpartition(":")[2]
+    return root / directory_name(folder_name(config.env.id)) / directory_name(algo)
 
 
 def directory_name(name: str) -> str:
-    """The name of an environment or algorithm as one directory name, with - for / and :, and without brackets."""
+    """`name`, of an environment or algorithm, as the name of a directory."""
     return re.sub(r"[/:\\\s<>]+", "-", name).strip("-.") or "env"
 
 
@@ -29,8 +30,10 @@ def make_directory(path: Path | None, numbered: Path) -> Path:
     (path or numbered).parent.mkdir(parents=True, exist_ok=True)
     if path is not None:
         if path.exists():
-            way = f"continue it with `vantage resume {path}`, or " if (path / "config.json").exists() else ""
-            raise ConfigError(f"{path} exists; {way}choose another --run")
+            remedy = "choose another --run"
+            if (path / "config.json").exists():
+                remedy = f"continue it with `vantage resume {path}`, or {remedy}"
+            raise ConfigError(f"{path} exists; {remedy}")
         path.mkdir()
         return path
     for number in itertools.count(1):
@@ -43,12 +46,12 @@ def make_directory(path: Path | None, numbered: Path) -> Path:
 
 
 def suggest_run(path: Path) -> str:
-    """A hint: the runs inside `path`, the run around it, or the run beside it with the most similar name."""
+    """A hint: the runs in `path`, the run around it, or the run beside it with a similar name."""
     inside = [meta.parent for meta in (*path.glob("*/meta.json"), *path.glob("*/*/meta.json"))]
     if inside:
-        names = [str(run) for run in sorted(inside, key=os.path.getmtime, reverse=True)]
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        return f"; give one of the runs in it: {', '.join(names[:5])}{more}"
+        inside.sort(key=os.path.getmtime, reverse=True)
+        more = f" and {len(inside) - 5} more" if len(inside) > 5 else ""
+        return f"; give one of the runs in it: {', '.join(map(str, inside[:5]))}{more}"
     siblings = {config.parent.name: config.parent for config in path.parent.glob("*/config.json")}
     near = [parent for parent in path.parents if (parent / "meta.json").is_file()]
     near += [siblings[name] for name in difflib.get_close_matches(path.name, siblings)]

@@ -1,7 +1,7 @@
-"""A trained policy read from a run or from an exported file: tensors and their description. No model is built here.
+"""Reading a trained policy, its tensors and description, from a run or an exported file.
 
-`vantage export --format safetensors` writes the file: weights in safetensors, and in its header all that is needed to
-build the model. ONNX files hold the same description.
+`vantage export --format safetensors` writes such files; their header holds all that is needed to
+build the model. ONNX files hold the same description. No model is built here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vantage.keys.fields import read_json_object
 from vantage.keys.json_text import parse
 from vantage.runs.checkpoint import load_named
 from vantage.runs.directory import RunDirectory
-from vantage.runs.handed_over import check_objects, check_values, replacing
+from vantage.runs.handed_over import check_objects, replacing
 from vantage.runs.meta import other_version
 from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
 from vantage.runs.validation import check_finite, read_spec
@@ -37,7 +37,7 @@ _KIND = "policy 1"
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a policy is, where it comes from, and what it scored."""
+    """The config, origin and scores of a policy."""
 
     config: Config
     spec: EnvSpec
@@ -48,14 +48,18 @@ class Description:
     """Raw returns by their names in metrics.jsonl."""
 
     def to_header(self) -> dict[str, str]:
-        """The header of a file.
-
-        `env`, `algo` and the versions are for people; reading does not use them.
-        """
-        return {"vantage": _KIND, "vantage_version": version("vantage-rl"),
-                "env": self.config.env.id, "algo": self.config.algo, "step": str(self.step),
-                "checkpoint": self.checkpoint, "scores": json.dumps(dict(self.scores)),
-                "spec": json.dumps(self.spec.to_json()), "config": self.config.to_json()}
+        """The header of a file. `env`, `algo` and the version are there for people only."""
+        return {
+            "vantage": _KIND,
+            "vantage_version": version("vantage-rl"),
+            "env": self.config.env.id,
+            "algo": self.config.algo,
+            "step": str(self.step),
+            "checkpoint": self.checkpoint,
+            "scores": json.dumps(dict(self.scores)),
+            "spec": json.dumps(self.spec.to_json()),
+            "config": self.config.to_json(),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +75,10 @@ class SavedPolicy:
 def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint",
                 trust: bool = False, runs_code: bool = True,
                 objects: Mapping[str, Any] | None = None, call: str = "") -> SavedPolicy:
-    """The policy in an exported file, or in the run at `path` at the `checkpoint` named as in `load_named`.
+    """The policy in an exported file, or in the run at `path` at the `checkpoint` of `load_named`.
 
-    Error messages call that option `key`. `trust`, `runs_code`, `objects` and `call` are those of `RunDirectory.open`;
-    without `runs_code` the caller only takes the tensors.
+    Messages call that option `key`. `trust`, `runs_code`, `objects` and `call` are those of
+    `RunDirectory.open`; without `runs_code`, the caller only uses the tensors.
     """
     if path.suffix.lower() == SUFFIX and not path.is_dir():
         if checkpoint != "auto":
@@ -84,13 +88,15 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
                                          call=call))
     run = RunDirectory.open(path, trust=trust, runs_code=runs_code, objects=objects, call=call)
     saved = load_named(run.path, checkpoint, key=key)
-    progress, scores = saved.state["progress"], {}
+    progress = saved.state["progress"]
+    scores = {}
     if progress["recent"]:
         scores["rollout/ep_rew_mean"] = fmean(score for score, _ in progress["recent"])
     best = progress.get("best_return")
     if saved.path.name == "best" and run.config.run.evaluates and best is not None:
         scores["eval/mean_reward"] = float(best)
-    if (deterministic := progress.get("deterministic")) is not None:
+    deterministic = progress.get("deterministic")
+    if deterministic is not None:
         scores["eval/deterministic"] = float(bool(deterministic))
     description = Description(run.config, read_spec(saved.state["spec"]), saved.step,
                               str(saved.path.relative_to(run.path)), scores)
@@ -99,9 +105,9 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Description) -> None:
     """Write a policy file, replacing any other at `path`; OSError if it cannot be written."""
-    # Other readers of safetensors recognise PyTorch's tensors by format "pt".
-    header = {"format": "pt", **description.to_header(),
-              SIGNATURE: signature(description.config.to_json()) or ""}
+    header = description.to_header()
+    header["format"] = "pt"  # by which other readers of safetensors recognise PyTorch's tensors
+    header[SIGNATURE] = signature(description.config.to_json()) or ""
     path.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()},
                           metadata=header))
 
@@ -115,34 +121,16 @@ def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True,
     """
     try:
         with safe_open(path, framework="pt") as file:
-            header, source = file.metadata() or {}, str(path)
+            header = file.metadata() or {}
             if header.get("vantage") != _KIND:
                 raise ConfigError(f"{path} is not a policy written by `vantage export --format "
                                   "safetensors`; give such a file or a run directory")
             objects = objects or {}
-            values = read_json_object(header["config"], source=source)
-            paths = foreign_code(values, runs_code=runs_code, given=objects)
-            check_code(paths, source=source,
-                       trusted=trust or is_own(header["config"], header.get(SIGNATURE)))
-            try:
-                config = Config.from_json(header["config"], source=source,
-                                          objects=replacing(objects))
-            except ConfigError as error:
-                if note := other_version({"vantage": header.get("vantage_version")}):
-                    raise ConfigError(f"{error}; {note}") from error.__cause__
-                raise
-            check_values(config, objects, path)
-            if call:
-                check_objects(config, path, call)
-            spec, scores = read_spec(parse(header["spec"])), parse(header["scores"])
-            step, checkpoint = header["step"], header["checkpoint"]
-            if not (re.fullmatch("[0-9]{1,18}", step) and checkpoint.isprintable()
-                    and isinstance(scores, dict)
-                    and all(type(score) in (int, float) for score in scores.values())):
-                raise ValueError(f"step, checkpoint or scores: {step!r:.80}, {checkpoint!r:.80}, "
-                                 f"{scores!r:.200}")
-            description = Description(config, spec, int(step), checkpoint, scores)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+            config = _read_config(header, path, trust=trust, runs_code=runs_code, objects=objects)
+            check_objects(config, objects, path, call)
+            description = _read_description(header, config)
+            names = file.keys()
+            tensors = {name: file.get_tensor(name) for name in names}
             check_finite({"model": tensors})
             return tensors, description
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -150,3 +138,32 @@ def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True,
                               "policy again") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _read_config(header: Mapping[str, str], path: Path, *, trust: bool, runs_code: bool,
+                 objects: Mapping[str, Any]) -> Config:
+    """The config in the header of a policy file, once its code is trusted."""
+    text = header["config"]
+    values = read_json_object(text, source=str(path))
+    paths = foreign_code(values, runs_code=runs_code, given=objects)
+    check_code(paths, source=str(path), trusted=trust or is_own(text, header.get(SIGNATURE)))
+    try:
+        return Config.from_json(text, source=str(path), objects=replacing(objects))
+    except ConfigError as error:
+        if note := other_version({"vantage": header.get("vantage_version")}):
+            raise ConfigError(f"{error}; {note}") from error.__cause__
+        raise
+
+
+def _read_description(header: Mapping[str, str], config: Config) -> Description:
+    """The description in the header of a policy file; ValueError if it is not valid."""
+    spec = read_spec(parse(header["spec"]))
+    step = header["step"]
+    checkpoint = header["checkpoint"]
+    scores = parse(header["scores"])
+    are_scores = isinstance(scores, dict) and all(
+        type(score) in (int, float) for score in scores.values())
+    if not re.fullmatch("[0-9]{1,18}", step) or not checkpoint.isprintable() or not are_scores:
+        raise ValueError(f"step, checkpoint or scores: {step!r:.80}, {checkpoint!r:.80}, "
+                         f"{scores!r:.200}")
+    return Description(config, spec, int(step), checkpoint, scores)

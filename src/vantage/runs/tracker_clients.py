@@ -18,7 +18,7 @@ class Client(Protocol):
 
     id: str
     place: str
-    """Where people find the run."""
+    """The address of the run, for a message."""
 
     def log(self, step: int, time: float, values: Mapping[str, float]) -> None:
         """Send the metrics of a step."""
@@ -28,12 +28,12 @@ class Client(Protocol):
 
 
 class Wandb:
-    """A run of Weights & Biases. Its files are in the run directory unless WANDB_DIR is set."""
+    """A run of Weights & Biases, with files in the run directory unless WANDB_DIR is set."""
 
     def __init__(self, run: str, name: str, id: str | None, config: Mapping[str, Any]) -> None:
         import wandb
 
-        # The client's process, which it starts for its first run in a process and its children.
+        # The first run in a process starts a process of the client, which later runs share.
         self._starts_service = "WANDB_SERVICE" not in os.environ
         self._teardown = wandb.teardown
         # A sweep's agent chooses the id.
@@ -42,8 +42,10 @@ class Wandb:
             project=os.environ.get("WANDB_PROJECT", NAME), dir=os.environ.get("WANDB_DIR", run),
             settings=wandb.Settings(silent=True, console="off"))
         self.id = str(self._run.id)
-        self.place = str(self._run.url) if not self._run.offline else (
-            f"offline; send it with: wandb sync {os.path.dirname(self._run.dir)}")
+        self.place = str(self._run.url)
+        if self._run.offline:
+            folder = os.path.dirname(self._run.dir)
+            self.place = f"offline; send it with: wandb sync {folder}"
 
     def log(self, step: int, time: float, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step)
@@ -51,7 +53,7 @@ class Wandb:
     def close(self, step: int, summary: Mapping[str, Any]) -> None:
         self._run.summary.update(dict(summary))
         self._run.finish(exit_code={"done": 0, "interrupted": 255}.get(summary["status"], 1))
-        # Otherwise at interpreter exit, when the command has ended all its processes.
+        # Not at interpreter exit: the command has ended the client's process by then.
         if self._starts_service:
             self._teardown()
 
@@ -70,7 +72,7 @@ class Mlflow:
             experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", NAME))
             self.id = self._client.create_run(experiment.experiment_id, run_name=name).info.run_id
             params = [Param(key, str(value)) for key, value in config.items()]
-            for start in range(0, len(params), 100):  # the most that a request may have
+            for start in range(0, len(params), 100):  # a request may have 100 parameters
                 self._client.log_batch(self.id, params=params[start:start + 100])
         else:
             self.id = id
@@ -84,14 +86,14 @@ class Mlflow:
         self._client.log_batch(self.id, metrics=metrics)
 
     def close(self, step: int, summary: Mapping[str, Any]) -> None:
-        """Numbers become metrics and texts tags."""
+        """End the run; numbers of the summary become metrics, and texts become tags."""
         for key, value in summary.items():
             if isinstance(value, int | float):
                 self._client.log_metric(self.id, f"summary/{key}", value, step=step)
             elif value is not None:
                 self._client.set_tag(self.id, f"summary.{key}", value)
-        self._client.set_terminated(
-            self.id, {"done": "FINISHED", "interrupted": "KILLED"}.get(summary["status"], "FAILED"))
+        statuses = {"done": "FINISHED", "interrupted": "KILLED"}
+        self._client.set_terminated(self.id, statuses.get(summary["status"], "FAILED"))
 
 
 CLIENTS: Mapping[str, Callable[..., Client]] = {"wandb": Wandb, "mlflow": Mlflow}

@@ -1,6 +1,6 @@
-"""Sends config, metrics and summary of a run to Weights & Biases or MLflow, beside the run's own files.
+"""Sending the config, metrics and summary of a run to Weights & Biases or MLflow.
 
-A thread calls the service's client, and reads from a queue: nothing that the client does stops or delays training.
+A thread takes them from a queue and calls the client, which therefore cannot delay training.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "tracker.json"
 GRACE_SECONDS = 30.0
-"""How long the end of a run waits for its tracker."""
+"""The longest that the end of a run waits for its tracker."""
 MOST_WAITING = 10_000
-"""Rows that wait for a slow tracker; at one every two seconds, those of five hours."""
+"""Bound of rows that wait for a slow tracker: five hours at one every two seconds."""
 _ID = re.compile(r"[\w-]{1,128}")
 
 
 class Tracker:
-    """The tracker of one run, which goes on where an earlier session stopped.
+    """The tracker of one run, which continues that of an earlier session.
 
-    Its first failure is logged.
+    Only the first failure is logged.
     """
 
     def __init__(self, run: Path, config: Config) -> None:
@@ -47,7 +47,7 @@ class Tracker:
         self._name = config.run.track
         self._messages: Queue[dict[str, Any]] = Queue(MOST_WAITING)
         self._rows: deque[dict[str, Any]] = deque(maxlen=MOST_WAITING)
-        """Rows that the client has not taken yet."""
+        """Rows that the client has not accepted yet."""
         self._client: Client
         self._thread: Thread | None = None
         self._failed = False
@@ -79,19 +79,21 @@ class Tracker:
             atexit.register(setattr, sys, "unraisablehook", lambda error: None)
 
     def _send(self) -> None:
-        """Send messages until the summary is sent; rows that the client did not take are sent with the next ones."""
+        """Send messages up to the summary; rows that fail are sent again with the next ones."""
         if not self._attempt("the run is not tracked any further", self._open):
             return
         step = 0
-        while "summary" not in (message := self._messages.get()):
+        message = self._messages.get()
+        while "summary" not in message:
             self._rows.append(message)
             step = message["step"]
             self._attempt("training goes on", self._send_rows)
+            message = self._messages.get()
         self._attempt("metrics are missing there", self._send_rows)
         self._attempt("the run is not closed there", self._client.close, step, message["summary"])
 
     def _open(self) -> None:
-        """Open the tracker's run, the former one after a resume, whose id is in the run directory."""
+        """Open the tracker's run; after a resume, the one whose id the run directory holds."""
         path = self._run / FILE_NAME
         ids = {}
         with contextlib.suppress(OSError, ConfigError):
@@ -112,7 +114,7 @@ class Tracker:
             self._rows.popleft()
 
     def _attempt(self, effect: str, call: Callable[..., None], *arguments: Any) -> bool:
-        """Whether a call of the client, which may raise anything, succeeds; its first error is logged."""
+        """Whether a call of the client succeeds. It may raise anything; logs the first error."""
         try:
             call(*arguments)
         except (Exception, SystemExit) as error:

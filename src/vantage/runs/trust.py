@@ -1,9 +1,10 @@
-"""Which code a run's config would import, and whether this user wrote that config. Importing the code is not done here.
+"""Which code the config of a run would import, and whether this user wrote that config.
 
-A config may name a class as module:Class. Opening a run imports that module, so a run from someone else could execute
-whatever lies in the current folder. meta.json and the headers of exported files therefore hold an HMAC of the config,
-made with a secret key of this user: a run or a file that carries it is the user's own. The environment variable
-VANTAGE_KEY names the key's file where the home directory does not outlast the machine, as in a container.
+A config may name a class as module:Class. Opening a run imports that module, so a run of someone
+else could execute any file in the current folder. meta.json and the headers of exported files
+therefore hold an HMAC of the config under a secret key of this user, by which the user's own runs
+and files are known. The environment variable VANTAGE_KEY names the file of the key, for machines
+without a lasting home directory, such as containers. No code is imported here.
 """
 
 from __future__ import annotations
@@ -32,62 +33,76 @@ SIGNATURE = "config_hmac"
 KEY_VARIABLE = "VANTAGE_KEY"
 """Environment variable: the absolute path of the key's file."""
 _KEY_BYTES = 32
-# A dotted or lower-case attribute could reach any function, such as
-# vantage.runs.directory:subprocess.Popen or gymnasium:make, which env_kwargs would then call with
-# arguments of the config's choice.
-_CLASS = re.compile(r"([\w-]+/)?[A-Z][\w-]*")  # also an env id such as ALE/Pong-v5
+_CLASS = re.compile(r"([\w-]+/)?[A-Z][\w-]*")
+"""A class, or an env id such as ALE/Pong-v5. A dotted or lower-case attribute could name any
+function, such as vantage.runs.directory:subprocess.Popen, which env_kwargs would give arguments."""
 _CONNECTIONS = {"ray_address": "local|auto", "track": "none", "init_from": "(?!hf://).*"}
 """Config keys that connect to other machines, unless their value matches."""
 
 
 def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True,
                  given: Collection[str] = ()) -> list[str]:
-    """Import paths outside Vantage, gymnasium and ale_py that the config with the raw JSON `values` would use.
+    """Import paths outside Vantage, gymnasium and ale_py in the raw JSON `values` of a config.
 
-    Reading the config imports the module of `algo`; with `runs_code`, those of the environment, the network and the
-    memory count too, and so do paths through these packages to something else than a class. Each key counts at the top
-    level and in every group, because `Config.from_json` takes a key from any of them. Keys of `given` do not count,
-    because an object replaces what they name.
+    Reading a config imports the module of `algo`. With `runs_code`, those of the environment, the
+    network and the memory count too, as do paths through these packages to anything but a class.
+    Keys of `given` do not count, because an object replaces their names.
     """
-    names: dict[str, None] = {}
-    # The environments' modules are imported before the current folder is on sys.path, other code
-    # after that. Where ale_py is not installed, a folder of that name could take its place.
-    of_envs = ["vantage", "gymnasium", *["ale_py"] * (version_of("ale-py") is not None)]
-    for group in (values, *(group for group in values.values() if isinstance(group, Mapping))):
+    foreign: dict[str, None] = {}
+    # Modules of environments are imported before the current folder is on sys.path, other code
+    # after that. If ale_py is not installed, a folder of that name could replace it.
+    env_packages = ["vantage", "gymnasium"]
+    if version_of("ale-py") is not None:
+        env_packages.append("ale_py")
+    for group in _groups(values):
         for key in ("algo", "env", "id", "network", "memory") if runs_code else ("algo",):
             value = group.get(key)
-            if {"id": "env"}.get(key, key) in given:
+            if ("env" if key == "id" else key) in given:
                 continue
             if key == "env" and group is values and isinstance(value, Mapping):
                 continue  # a group of keys
             path = value if isinstance(value, str) else json.dumps(value)
             module, colon, attribute = path.partition(":")
-            own = of_envs if key in ("env", "id") else ["vantage"]
-            if colon and (module.partition(".")[0] not in own or not _CLASS.fullmatch(attribute)):
-                names[path] = None
-    return list(names)
+            packages = env_packages if key in ("env", "id") else ["vantage"]
+            is_ours = module.partition(".")[0] in packages and _CLASS.fullmatch(attribute)
+            if colon and not is_ours:
+                foreign[path] = None
+    return list(foreign)
 
 
 def connections(values: Mapping[str, Any]) -> list[str]:
-    """The keys by which a training of the config with the raw JSON `values` would connect to other machines.
+    """The keys in the raw JSON `values` of a config by which training connects to other machines.
 
-    Processes of a Ray cluster exchange pickles, and a tracker's id in a run may be that of any run of this user's.
+    Processes of a Ray cluster exchange pickles, and a run may hold the id of any run in the user's
+    tracker.
     """
-    groups = (values, *(group for group in values.values() if isinstance(group, Mapping)))
-    return [f"{key}={group[key]}" for key, pattern in _CONNECTIONS.items() for group in groups
+    return [f"{key}={group[key]}"
+            for key, pattern in _CONNECTIONS.items()
+            for group in _groups(values)
             if key in group and not re.fullmatch(pattern, str(group[key]), re.DOTALL)]
+
+
+def _groups(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The top level and every group: `Config.from_json` takes a key from any of them."""
+    return [values, *(group for group in values.values() if isinstance(group, Mapping))]
 
 
 def check_code(paths: Sequence[str], *, source: str, trusted: bool, connects: Sequence[str] = (),
                remedy: str = "give --trust") -> None:
-    """Log a warning for each module that `source` lets Vantage import; ConfigError unless it is trusted."""
-    uses = [f"{verb} {', '.join(what)}"
-            for verb, what in (("imports", paths), ("connects by", connects)) if what]
+    """Log a warning for each module that `source` lets Vantage import.
+
+    ConfigError unless `source` is trusted.
+    """
+    uses = []
+    if paths:
+        uses.append(f"imports {', '.join(paths)}")
+    if connects:
+        uses.append(f"connects by {', '.join(connects)}")
     if uses and not trusted:
+        what = "code" if paths else "connection"
         raise ConfigError(f"{source} was not written by you on this machine and "
-                          f"{' and '.join(uses)}; if you trust that "
-                          f"{'code' if paths else 'connection'}, {remedy}, or set {KEY_VARIABLE} "
-                          "to the key that you wrote it with")
+                          f"{' and '.join(uses)}; if you trust that {what}, {remedy}, or set "
+                          f"{KEY_VARIABLE} to the key that you wrote it with")
     for path in paths:
         if path.partition(":")[0] not in sys.modules:
             _announce(path, source)
@@ -99,7 +114,7 @@ def _announce(path: str, source: str) -> None:
 
 
 def signature(text: str) -> str | None:
-    """The HMAC-SHA256 of a config's text under this user's key, in hex; None if no key can be made.
+    """The HMAC-SHA256 of `text` under this user's key, in hex; None if no key can be made.
 
     ConfigError if the file that `KEY_VARIABLE` names cannot be used.
     """
@@ -114,7 +129,7 @@ def signature(text: str) -> str | None:
 
 
 def is_own(text: str, signed: object) -> bool:
-    """Whether `signed` is the `signature` of `text`, under the key in the home directory or the one that is given."""
+    """Whether `signed` is the signature of `text` by the given key or the one at home."""
     keys = (_read_key(path) for path in {given_key_path(), None})
     return any(hmac.compare_digest(_sign(text, key).encode(), str(signed).encode(errors="replace"))
                for key in keys if key is not None)
@@ -125,7 +140,7 @@ def _sign(text: str, key: bytes) -> str:
 
 
 def _read_key(path: Path | None) -> bytes | None:
-    """The key in the file `path` that is given, or in the home directory; None if there is none yet."""
+    """The key in the file `path`, or for None in the home directory; None if there is none yet."""
     try:
         key = (_home_key_path() if path is None else path).read_bytes()
     except (OSError, RuntimeError) as error:
@@ -140,7 +155,7 @@ def _read_key(path: Path | None) -> bytes | None:
 def given_key_path() -> Path | None:
     """The path that `KEY_VARIABLE` names; None without one."""
     path = os.environ.get(KEY_VARIABLE, "")
-    if path and not os.path.isabs(path):  # a run of someone else could bring a key along
+    if path and not os.path.isabs(path):  # a run of someone else could contain a key
         raise _unusable("the path is not absolute")
     return Path(path) if path else None
 
@@ -152,9 +167,10 @@ def _unusable(why: str) -> ConfigError:
 
 def _home_key_path() -> Path:
     """$XDG_STATE_HOME/vantage/key."""
-    state = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(state) if os.path.isabs(state)
-            else Path.home() / ".local" / "state") / "vantage" / "key"
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    if not state.is_absolute():
+        state = Path.home() / ".local" / "state"
+    return state / "vantage" / "key"
 
 
 def _create_key(path: Path) -> None:

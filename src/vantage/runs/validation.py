@@ -1,6 +1,6 @@
-"""What state.json and the tensors of a policy must hold. They may come from someone else, with right hashes.
+"""Checks of state.json and of the tensors of a policy, which someone else may have written.
 
-Each check raises ValueError in one line; the caller adds the file.
+Each check raises ValueError in one line, to which the caller adds the file.
 """
 
 from __future__ import annotations
@@ -16,34 +16,38 @@ from vantage.specs import is_bounded
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 _LARGEST_SIDE = 10**7
-"""Of an observation or an action."""
+"""Bound of a side of an observation or an action."""
 _LEARNED = ("model", "average", "optimizer", "rewards")
-"""Groups of tensors that are finite as long as training goes well; environments may hold
-anything."""
+"""Groups whose tensors must be finite. Those of environments may hold any values."""
 COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_steps",
             "last_eval_steps")
+"""Numbers in the progress of a run, at least 0."""
 NEWER = ("eval_steps", "last_eval_steps")
 """Counters that runs of earlier versions lack."""
 FLAGS = ("evaluation_due", "solved", "deterministic")
-"""What the progress of a run holds: numbers, at least 0, and values that are true, false or
-null."""
+"""Values in the progress of a run that are true, false or null."""
 
 
 def check_state(state: Mapping[str, Any]) -> None:
-    """Check what every runtime saves beside the tensors: the counters of the run and its environment's spec."""
+    """Check the state that every runtime saves: progress, and the environment's spec."""
     progress = state.get("progress")
     if not isinstance(progress, Mapping):
         raise ValueError(f"progress is {progress!r:.80}")
-    step, best, games = progress.get("step"), progress.get("best_return", ""), progress.get("recent")
-    valid = {name: _is_number(progress.get(name)) and progress[name] >= 0 for name in COUNTERS
-             if name in progress or name not in NEWER}
-    valid |= {name: isinstance(progress.get(name, 0), bool | None) for name in FLAGS}
+    valid = {}
+    for name in COUNTERS:
+        if name in progress or name not in NEWER:
+            valid[name] = _is_number(progress.get(name)) and progress[name] >= 0
+    for name in FLAGS:
+        valid[name] = isinstance(progress.get(name, 0), bool | None)
+    step = progress.get("step")
     valid["step"] &= type(step) is int and step < 10**18  # as in manifest.json
+    best = progress.get("best_return", "")
     valid["best_return"] = best is None or _is_number(best)
-    valid["recent"] = isinstance(games, list) and all(
-        isinstance(game, list) and len(game) == 2 and all(map(_is_number, game)) for game in games)
-    if wrong := [name for name, is_valid in valid.items() if not is_valid]:
-        raise ValueError(f"progress.{wrong[0]} is {progress.get(wrong[0])!r:.80}")
+    episodes = progress.get("recent")
+    valid["recent"] = isinstance(episodes, list) and all(map(_is_pair, episodes))
+    for name, is_valid in valid.items():
+        if not is_valid:
+            raise ValueError(f"progress.{name} is {progress.get(name)!r:.80}")
     if not _is_number(state.get("workers_started", 0)):
         raise ValueError(f"workers_started is {state['workers_started']!r:.80}")
     read_spec(state.get("spec"))
@@ -53,14 +57,11 @@ def read_spec(values: Any) -> EnvSpec:
     """The spec that `EnvSpec.to_json` wrote."""
     try:
         spec = EnvSpec.from_json(values)
-        shapes, action = [part.shape for part in spec.parts], spec.action
-        bounds = action.sizes[0] if action.kind == "box" else 0
+        shapes = [part.shape for part in spec.parts]
         valid = (bool(shapes) and isinstance(spec.masked, bool)
-                 and all(map(_is_shape, (*shapes, action.sizes))) and all(map(_is_part, spec.parts))
-                 and action.kind in ("discrete", "multi_discrete", "box")
-                 and len(action.low) == len(action.high) == bounds
-                 and all(isinstance(bound, float | int) and not isnan(bound)
-                         for bound in (*action.low, *action.high)) and _is_scaling(action))
+                 and all(map(_is_shape, (*shapes, spec.action.sizes)))
+                 and all(map(_is_part, spec.parts))
+                 and _is_action(spec.action))
         if spec.space is not None:
             space_from_json(spec.space)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -70,8 +71,18 @@ def read_spec(values: Any) -> EnvSpec:
     return spec
 
 
+def _is_action(action: ActionSpec) -> bool:
+    """Whether an action, whose sizes are valid, is consistent."""
+    bounds = (*action.low, *action.high)
+    num_bounds = action.sizes[0] if action.kind == "box" else 0
+    return (action.kind in ("discrete", "multi_discrete", "box")
+            and len(action.low) == len(action.high) == num_bounds
+            and all(isinstance(bound, float | int) and not isnan(bound) for bound in bounds)
+            and _is_scaling(action))
+
+
 def _is_scaling(action: ActionSpec) -> bool:
-    """The scaled dimensions of an action have two bounds to scale to."""
+    """Whether the scaled dimensions of an action have two bounds each."""
     return len(action.scaled) in (0, len(action.low)) and all(
         on is False or (on is True and low < high and is_bounded(low, high))
         for on, low, high in zip(action.scaled, action.low, action.high, strict=False))
@@ -87,6 +98,11 @@ def check_finite(groups: Mapping[str, Mapping[str, Tensor]]) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and -1e300 < value < 1e300
+
+
+def _is_pair(episode: object) -> bool:
+    """Whether an entry of progress.recent is a list of two numbers."""
+    return isinstance(episode, list) and len(episode) == 2 and all(map(_is_number, episode))
 
 
 def _is_part(part: ArraySpec) -> bool:

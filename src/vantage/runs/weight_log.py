@@ -1,6 +1,6 @@
-"""What `log_weights` adds to TensorBoard: the network's graph, histograms of weights and gradients, hyperparameters.
+"""What `log_weights` adds to TensorBoard: the network's graph, histograms, hyperparameters.
 
-The gradients are those of the last update after clipping; under hogwild, those of the first worker.
+Gradients are those of the last update, after clipping; under hogwild, those of the first worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class WeightLog:
     """Writes the weights of one run."""
 
     def __init__(self, config: Config, model: ActorCritic, writer: MetricWriter) -> None:
-        self._config, self._model, self._writer = config, model, writer
+        self._config = config
+        self._model = model
+        self._writer = writer
         writer.show(self._add_graph)
 
     def _add_graph(self, board: SummaryWriter) -> None:
@@ -36,12 +38,12 @@ class WeightLog:
             parts = [torch.zeros(2, *part.shape, dtype=getattr(torch, part.dtype))
                      for part in model.parts]
             obs: Obs = dict(zip(model.keys, parts, strict=True)) if model.keys else parts[0]
-            masks = [torch.ones(2, sum(model.spec.action.sizes),
-                                dtype=torch.bool)] * model.spec.masked
-            example = (obs, torch.zeros(2, dtype=torch.bool), model.initial_state(2), *masks)
+            example = [obs, torch.zeros(2, dtype=torch.bool), model.initial_state(2)]
+            if model.spec.masked:
+                example.append(torch.ones(2, sum(model.spec.action.sizes), dtype=torch.bool))
         try:
             with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-                board.add_graph(model, example, use_strict_trace=False)
+                board.add_graph(model, tuple(example), use_strict_trace=False)
         except Exception as error:  # tracing raises many types for a network that it cannot follow
             log.warning(f"TensorBoard shows no graph of this network: {type(error).__name__}: "
                         f"{error}")
@@ -50,8 +52,8 @@ class WeightLog:
         """Write histograms of all weights and gradients, except those that are not finite."""
         def add(board: SummaryWriter) -> None:
             for name, parameter in self._model.named_parameters():
-                for kind, tensor in (("weights", parameter.detach()),
-                                     ("gradients", parameter.grad)):
+                tensors = {"weights": parameter.detach(), "gradients": parameter.grad}
+                for kind, tensor in tensors.items():
                     if tensor is not None and tensor.isfinite().all():
                         board.add_histogram(f"{kind}/{name.replace('.', '/')}", tensor.cpu(), step)
 

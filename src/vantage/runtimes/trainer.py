@@ -15,8 +15,9 @@ from typing import Any, NoReturn, Self
 from vantage.agents.agent import Agent
 from vantage.agents.evaluate import Evaluation, evaluate_policy
 from vantage.agents.evaluation_settings import acts_most_probably
-from vantage.config.config import Config, Group
+from vantage.config.config import Config
 from vantage.config.configure import Env
+from vantage.config.groups import Group
 from vantage.errors import ConfigError
 from vantage.keys.fields import nearest
 from vantage.keys.objects import shown_name

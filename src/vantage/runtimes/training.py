@@ -19,8 +19,9 @@ import torch
 from vantage._host.extras import needs
 from vantage._host.system import available_cores
 from vantage.config.checks import why_not_parallel
-from vantage.config.config import Config, Group, keys_of
+from vantage.config.config import Config
 from vantage.config.configure import Env, configure
+from vantage.config.groups import Group, keys_of
 from vantage.config.num_envs import most_workers
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.batched import is_vector

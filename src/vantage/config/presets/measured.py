@@ -1,4 +1,4 @@
-"""Defaults that were measured, or follow from measured ones: data by algorithm and environment, with their source."""
+"""Default values by algorithm and environment, with their sources: measured, or derived."""
 
 from __future__ import annotations
 
@@ -7,28 +7,32 @@ from typing import Any, NamedTuple
 
 
 class Defaults(NamedTuple):
-    """Values, and where they come from."""
+    """Values and their source."""
 
     values: Mapping[str, Any]
     source: str
 
 
-_VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": 0.95, "entropy_coef": 0.0, "separate": True,
-           "max_grad_norm": 0.5, "obs_norm": True, "reward_norm": True, "num_envs": 8, "rollout_length": 16,
-           "lr": "linear:7e-4:0", "steps": 1_000_000, "scale_actions": True}
-_ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5, "value_coef": 0.5}
-_ACER_MEASURED = "measured on CartPole-v1, Acrobot-v1, Pendulum-v1 and LunarLander-v3, results/acer-*"
+_VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": 0.95, "entropy_coef": 0.0,
+           "separate": True, "max_grad_norm": 0.5, "obs_norm": True, "reward_norm": True,
+           "num_envs": 8, "rollout_length": 16, "lr": "linear:7e-4:0", "steps": 1_000_000,
+           "scale_actions": True}
+_ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5,
+                "value_coef": 0.5}
+_ACER_MEASURED = ("measured on CartPole-v1, Acrobot-v1, Pendulum-v1 and LunarLander-v3, "
+                  "results/acer-*")
 _AS_CLASSIC = "those for CartPole and the like; not yet measured there"
 
 _TOY = {**_VECTOR, "obs_norm": False, "rollout_length": 32, "lr": "linear:3e-3:0",
         "entropy_coef": "piecewise:0=0.03,85%=0", "steps": 500_000}
-# Rewards have a fixed scale: the deviation of returns remembers the falls and fines of the first policy for the whole
-# run, beside which the cost of a step vanishes. The bonus weighs as much as 3 to 5 of a raw reward at first, and ends
-# slowly: what is best for the policy as it is, noise included, then becomes what is best without noise.
-_CLIFF = {"reward_norm": False, "reward_scale": 0.1, "entropy_coef": "piecewise:0=0.3,85%=0", "lr": "linear:1e-3:0",
-          "rollout_length": 16, "steps": 150_000}
-_TAXI = {"reward_norm": False, "reward_scale": 0.1, "entropy_coef": "piecewise:0=0.5,85%=0", "rollout_length": 16,
-         "steps": 400_000}
+# Rewards have a fixed scale: a running deviation would keep the falls and fines of the first policy
+# for the whole run, and the cost of a step would vanish beside them. The entropy bonus first weighs
+# as much as 3 to 5 of a raw reward. It ends slowly, so that the best noisy policy turns into the
+# best one without noise.
+_CLIFF = {"reward_norm": False, "reward_scale": 0.1, "entropy_coef": "piecewise:0=0.3,85%=0",
+          "lr": "linear:1e-3:0", "rollout_length": 16, "steps": 150_000}
+_TAXI = {"reward_norm": False, "reward_scale": 0.1, "entropy_coef": "piecewise:0=0.5,85%=0",
+         "rollout_length": 16, "steps": 400_000}
 _LAKE = {"reward_norm": False, "reward_scale": 10.0}
 
 _EVERY = {
@@ -36,81 +40,101 @@ _EVERY = {
         {**_VECTOR, "lr": "linear:1e-3:0", "steps": 300_000},
         "measured on CartPole-v1, results/a2c-CartPole-v1 and results/a3c-CartPole-v1"),
     "box2d": Defaults(
-        {**_VECTOR, "num_envs": 16, "rollout_length": 32, "lr": "linear:1e-3:0", "steps": 2_000_000, "gamma": 0.99},
+        {**_VECTOR, "num_envs": 16, "rollout_length": 32, "lr": "linear:1e-3:0", "steps": 2_000_000,
+         "gamma": 0.99},
         "those of classic control with a larger batch; not yet measured"),
     "mujoco": Defaults({**_VECTOR, "rollout_length": 32}, _AS_CLASSIC),
     "atari": Defaults(
         {"num_envs": 16, "rollout_length": 10, "frame_stack": 4, "network": "a3c", "reward": "sign",
-         "optimizer": "adam", "steps": 10_000_000, "lr": "linear:5e-4:0", "gae_lambda": 0.95, "entropy_coef": 0.01,
-         "save_every": 100_000, "memory": "lstm", "norm": "layer", "image_norm": "pixel", "image_norm_steps": 10_000},
-        "measured on Pong and Breakout, results/a2c-Pong-pixel: without statistics of pixels the critic of Breakout "
-        "learns nothing; without layer normalisation the torso may die early (results/log/pong.md)"),
-    "toy_text": Defaults(_TOY, "those of FrozenLake8x8-v1 with normalised rewards; not yet measured elsewhere"),
+         "optimizer": "adam", "steps": 10_000_000, "lr": "linear:5e-4:0", "gae_lambda": 0.95,
+         "entropy_coef": 0.01, "save_every": 100_000, "memory": "lstm", "norm": "layer",
+         "image_norm": "pixel", "image_norm_steps": 10_000},
+        "measured on Pong and Breakout, results/a2c-Pong-pixel: without statistics of pixels the "
+        "critic of Breakout learns nothing; without layer normalisation the torso may die early "
+        "(results/log/pong.md)"),
+    "toy_text": Defaults(_TOY, "those of FrozenLake8x8-v1 with normalised rewards; not yet "
+                               "measured elsewhere"),
     "other": Defaults(
         {**_VECTOR, "save_every": 100_000, "std_lr_scale": 20.0},
-        f"{_AS_CLASSIC}; the deviation of Box actions learns faster, since clipped samples push the mean beyond the "
-        "bounds until it has shrunk"),
+        f"{_AS_CLASSIC}; the deviation of Box actions learns faster, since clipped samples push "
+        "the mean beyond the bounds until it has shrunk"),
     "CliffWalking-v1": Defaults(
-        _CLIFF, "measured, results/a2c-CliffWalking-v1: with a smaller entropy bonus it keeps to a path of 15 "
-        "or 17 steps"),
+        _CLIFF, "measured, results/a2c-CliffWalking-v1: with a smaller entropy bonus it keeps to "
+                "a path of 15 or 17 steps"),
     "Taxi-v4": Defaults(
-        _TAXI, "measured, results/a2c-Taxi-v4: with a smaller entropy bonus it never learns to pick anyone up"),
+        _TAXI, "measured, results/a2c-Taxi-v4: with a smaller entropy bonus it never learns to "
+               "pick anyone up"),
     "FrozenLake-v1": Defaults(
-        {**_LAKE, "steps": 100_000}, "measured on ice that is not slippery, results/a2c-FrozenLake-v1"),
+        {**_LAKE, "steps": 100_000},
+        "measured on ice that is not slippery, results/a2c-FrozenLake-v1"),
     "FrozenLake8x8-v1": Defaults(_LAKE, "measured, results/a2c-FrozenLake8x8-v1"),
     "Pendulum-v1": Defaults(
-        {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": 0.97, "steps": 1_000_000,
-         "advantage_norm": True, "scale_actions": False},
-        "measured, results/a2c-Pendulum-v1 and results/a3c-Pendulum-v1, with actions in the environment's units; gamma "
-        "0.9 stayed at -1,000 in 400k steps"),
+        {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": 0.97,
+         "steps": 1_000_000, "advantage_norm": True, "scale_actions": False},
+        "measured, results/a2c-Pendulum-v1 and results/a3c-Pendulum-v1, with actions in the "
+        "environment's units; gamma 0.9 stayed at -1,000 in 400k steps"),
     "MountainCar-v0": Defaults(
         {"num_envs": 16, "gae_lambda": 0.98, "entropy_coef": 0.01, "steps": 1_000_000},
         "measured with a2c, results/a2c-MountainCar-v0"),
     "LunarLander-v3": Defaults(
-        {"num_envs": 8, "rollout_length": 64, "lr": "linear:7e-4:0", "value_coef": 2.0, "reward_norm": False,
-         "reward_scale": 0.02, "gae_lambda": "piecewise:0=0.8,20%=0.85,35%=0.95,45%=1", "steps": 1_000_000},
-        "measured, results/a2c-LunarLander-v3 and results/a3c-LunarLander-v3: short returns first, or it hovers; long "
-        "ones once it lands, or a biased critic unlearns it; in shares of 1M steps"),
+        {"num_envs": 8, "rollout_length": 64, "lr": "linear:7e-4:0", "value_coef": 2.0,
+         "reward_norm": False, "reward_scale": 0.02,
+         "gae_lambda": "piecewise:0=0.8,20%=0.85,35%=0.95,45%=1", "steps": 1_000_000},
+        "measured, results/a2c-LunarLander-v3 and results/a3c-LunarLander-v3: short returns "
+        "first, or it hovers; long ones once it lands, or a biased critic unlearns it; in shares "
+        "of 1M steps"),
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured with a2c, results/a2c-Acrobot-v1"),
     "BipedalWalker-v3": Defaults(
-        {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16, "rollout_length": 16,
-         "gae_lambda": 0.9, "log_std_init": -0.5, "steps": 5_000_000},
-        "measured with one worker, results/a3c-BipedalWalker-v3, and two, results/a3c-BipedalWalker-v3-workers"),
-    "CarRacing-v3": Defaults({"save_every": 5_000}, "those of Box2D, not yet measured; its steps are slow"),
+        {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16,
+         "rollout_length": 16, "gae_lambda": 0.9, "log_std_init": -0.5, "steps": 5_000_000},
+        "measured with one worker, results/a3c-BipedalWalker-v3, and two, "
+        "results/a3c-BipedalWalker-v3-workers"),
+    "CarRacing-v3": Defaults({"save_every": 5_000},
+                             "those of Box2D, not yet measured; its steps are slow"),
 }
 
-_PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_size": 64, "lr": "linear:1e-3:0"}
+_PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_size": 64,
+               "lr": "linear:1e-3:0"}
 
 _PPO = {
-    "classic": Defaults(_PPO_VECTOR, "measured on three seeds, results/ppo-CartPole-v1 and results/ppo-Pendulum-v1"),
+    "classic": Defaults(_PPO_VECTOR,
+                        "measured on three seeds, results/ppo-CartPole-v1 and "
+                        "results/ppo-Pendulum-v1"),
     "box2d": Defaults(_PPO_VECTOR, _AS_CLASSIC),
     "other": Defaults({**_PPO_VECTOR, "std_lr_scale": 1.0}, _AS_CLASSIC),
-    "toy_text": Defaults({"rollout_length": 128, "epochs": 4, "minibatch_size": 256, "advantage_norm": False,
-                          "steps": 400_000}, "measured on CliffWalking-v1, Taxi-v4 and FrozenLake8x8-v1"),
+    "toy_text": Defaults({"rollout_length": 128, "epochs": 4, "minibatch_size": 256,
+                          "advantage_norm": False, "steps": 400_000},
+                          "measured on CliffWalking-v1, Taxi-v4 and FrozenLake8x8-v1"),
     "CliffWalking-v1": Defaults({"steps": 150_000}, "measured"),
     "Taxi-v4": Defaults(
-        {"entropy_coef": "piecewise:0=0.5,60%=0", "minibatch_size": 128, "steps": 300_000}, "measured"),
+        {"entropy_coef": "piecewise:0=0.5,60%=0", "minibatch_size": 128, "steps": 300_000},
+        "measured"),
     "FrozenLake-v1": Defaults({"steps": 100_000}, "measured on ice that is not slippery"),
     "FrozenLake8x8-v1": Defaults(
         {"rollout_length": 32, "epochs": 1, "lr": "linear:1e-3:0", "steps": 800_000},
-        "measured, results/ppo-FrozenLake8x8-v1: with more passes, a larger rate or fewer steps some seeds settle on a "
-        "path that reaches the goal in a fifth to a half of the games"),
+        "measured, results/ppo-FrozenLake8x8-v1: with more passes, a larger rate or fewer steps "
+        "some seeds settle on a path that reaches the goal in a fifth to a half of the games"),
     "mujoco": Defaults({**_PPO_VECTOR, "lr": "linear:3e-4:0"},
-                       "one seed of Hopper-v5, results/ppo-Hopper-v5; with 1e-3 its entropy collapses"),
-    "atari": Defaults({"num_envs": 32, "rollout_length": 32, "epochs": 2, "minibatch_size": 128, "lr": "linear:7e-4:0",
-                       "gae_lambda": 0.9, "advantage_norm": False, "optimizer_eps": 1e-5, "max_grad_norm": 0.5},
-                      "measured on Breakout, results/log/breakout.md: 64 pixels, normalised advantages, frames instead "
-                      "of an LSTM and minibatches of 256 learn more slowly"),
-    "Pong": Defaults({"steps": 800_000, "screen_size": "64", "memory": "none", "frame_stack": 2, "rollout_length": 64,
-                      "action_subset": "FIRE,RIGHTFIRE,LEFTFIRE", "epochs": 1, "past_rollouts": 4,
-                      "short_episode_steps": 100, "minibatch_size": 512,
+                       "one seed of Hopper-v5, results/ppo-Hopper-v5; with 1e-3 its entropy "
+                       "collapses"),
+    "atari": Defaults({"num_envs": 32, "rollout_length": 32, "epochs": 2, "minibatch_size": 128,
+                       "lr": "linear:7e-4:0", "gae_lambda": 0.9, "advantage_norm": False,
+                       "optimizer_eps": 1e-5, "max_grad_norm": 0.5},
+                      "measured on Breakout, results/log/breakout.md: 64 pixels, normalised "
+                      "advantages, frames instead of an LSTM and minibatches of 256 learn more "
+                      "slowly"),
+    "Pong": Defaults({"steps": 800_000, "screen_size": "64", "memory": "none", "frame_stack": 2,
+                      "rollout_length": 64, "action_subset": "FIRE,RIGHTFIRE,LEFTFIRE", "epochs": 1,
+                      "past_rollouts": 4, "short_episode_steps": 100, "minibatch_size": 512,
                       "lr": "linear:5e-4:0", "gamma": "piecewise:0=0.99,30%=0.996",
                       "gae_lambda": 0.95, "advantage_norm": True, "value_coef": 1.0,
                       "entropy_coef": "piecewise:0=0.05,27%=0.03,37%=0.004,60%=0.001"},
-                     "measured on five seeds, results/ppo-Pong. Special to Pong: three of its six actions, those that "
-                     "press FIRE, which hits the ball harder; --action-subset all for all six"),
+                     "measured on five seeds, results/ppo-Pong. Special to Pong: three of its six "
+                     "actions, those that press FIRE, which hits the ball harder; --action-subset "
+                     "all for all six"),
     "Pendulum-v1": Defaults(
-        {"scale_actions": True, "log_std_init": -0.693},  # 1 in the environment's units, half of the bounds
+        # A deviation of 1 in the environment's units, half of the bounds.
+        {"scale_actions": True, "log_std_init": -0.693},
         "measured on three seeds, results/ppo-Pendulum-v1"),
     "Acrobot-v1": Defaults({"steps": 300_000}, "measured on three seeds, results/ppo-Acrobot-v1"),
     "LunarLander-v3": Defaults(
@@ -118,29 +142,36 @@ _PPO = {
          "value_coef": 0.5},
         "measured on three seeds, results/ppo-LunarLander-v3"),
     "BipedalWalker-v3": Defaults(
-        {"memory": "none", "norm": "none", "num_envs": 16, "rollout_length": 256, "epochs": 8, "minibatch_size": 128,
-         "gae_lambda": 0.95, "lr": "linear:5e-4:0", "log_std_init": 0.0, "steps": 3_000_000},
+        {"memory": "none", "norm": "none", "num_envs": 16, "rollout_length": 256, "epochs": 8,
+         "minibatch_size": 128, "gae_lambda": 0.95, "lr": "linear:5e-4:0", "log_std_init": 0.0,
+         "steps": 3_000_000},
         "measured on three seeds, results/ppo-BipedalWalker-v3"),
 }
 
-_A3C = {"atari": Defaults({"num_envs": 8, "lr": "linear:4e-4:0"}, "measured on Pong, two workers, results/a3c-Pong")}
+_A3C = {
+    "atari": Defaults({"num_envs": 8, "lr": "linear:4e-4:0"},
+                      "measured on Pong, two workers, results/a3c-Pong"),
+}
 
 _ACER = {
     **dict.fromkeys(("classic", "box2d"), Defaults(_ACER_VECTOR, _ACER_MEASURED)),
     "mujoco": Defaults(_ACER_VECTOR, _AS_CLASSIC),
     "other": Defaults({**_ACER_VECTOR, "std_lr_scale": 10.0}, _AS_CLASSIC),
-    "atari": Defaults({"screen_size": "64", "memory": "none", "frame_stack": 4, "rollout_length": 20},
+    "atari": Defaults({"screen_size": "64", "memory": "none", "frame_stack": 4,
+                       "rollout_length": 20},
                       "as on Pong; stacked frames, since the state that a memory had grows stale"),
-    "toy_text": Defaults({**_ACER_VECTOR, "lr": "linear:2e-3:0", "replay_start": 2_000, "steps": 150_000},
+    "toy_text": Defaults({**_ACER_VECTOR, "lr": "linear:2e-3:0", "replay_start": 2_000,
+                          "steps": 150_000},
                          "measured on CliffWalking-v1, Taxi-v4 and FrozenLake8x8-v1"),
     "CliffWalking-v1": Defaults({"lr": "linear:1e-3:0", "steps": 60_000}, "measured"),
     "Taxi-v4": Defaults({"steps": 120_000}, "measured"),
     "FrozenLake-v1": Defaults({"steps": 40_000}, "measured on ice that is not slippery"),
     "FrozenLake8x8-v1": Defaults(
-        {"num_envs": 4, "lr": "linear:1e-3:0", "gamma": 0.995, "entropy_coef": "piecewise:0=0.03,80%=0",
-         "steps": 400_000},
+        {"num_envs": 4, "lr": "linear:1e-3:0", "gamma": 0.995,
+         "entropy_coef": "piecewise:0=0.03,80%=0", "steps": 400_000},
         "measured: larger batches and fewer steps reach the goal in a quarter of the games"),
-    "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),
+    "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000},
+                            "measured, results/acer-CartPole-v1"),
     "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
     "Pendulum-v1": Defaults({"steps": 400_000}, "measured, results/acer-Pendulum-v1"),
     "LunarLander-v3": Defaults({"steps": 300_000, "reward_norm": True, "reward_scale": 1.0},
@@ -149,10 +180,17 @@ _ACER = {
                                  "measured, results/acer-BipedalWalker-v3"),
     "Pong": Defaults({"steps": 1_000_000, "frame_stack": 2,
                       "entropy_coef": "piecewise:0=0.01,30%=0.007,55%=0.001,100%=0"},
-                     "measured on three seeds, results/acer-Pong; with 0.01 throughout they stop at 7 and 17"),
+                     "measured on three seeds, results/acer-Pong; with 0.01 throughout they stop "
+                     "at 7 and 17"),
 }
 
 MEASURED: Mapping[str, Mapping[str, Defaults]] = {
-    "": _EVERY, "ppo": _PPO, "a3c": _A3C, "a3g": _A3C, "acer": _ACER}
-"""By algorithm ("": every one), then family or environment. Later wins: family, environment, the algorithm's own
-family, its own environment. `num_envs` is of a process that learns: under hogwild and ray, of each worker."""
+    "": _EVERY,
+    "ppo": _PPO,
+    "a3c": _A3C,
+    "a3g": _A3C,
+    "acer": _ACER,
+}
+"""By algorithm ("" for all), then by family or environment. Values of an environment replace those
+of its family, and values of an algorithm those for all. `num_envs` is of a process that learns:
+under hogwild and ray, of each worker."""

@@ -1,0 +1,77 @@
+"""Values of keys that Python users give as objects: torch's optimizers and activations, env_kwargs.
+
+Classes that run as code of the user's own, such as a network, are in `objects`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from numbers import Integral
+from os import PathLike
+from typing import Any
+
+from vantage.errors import ConfigError
+
+_PLAIN = (str, Integral, PathLike, Mapping, list, tuple, type(None))
+
+
+def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
+    """The value of the key `name` for an object, such as "adamw" for `torch.optim.AdamW`.
+
+    ConfigError for any other object, except for keys that take code. `rules` are those of `key`.
+    """
+    if name == "env_kwargs" and isinstance(value, Mapping):
+        return _json_of(value)
+    takes_code = rules.get("open") or name == "env"
+    if isinstance(value, _PLAIN) or hasattr(value, "__float__") or takes_code:
+        return value
+    title = getattr(value, "__name__", type(value).__name__)
+    if name == "optimizer":
+        return _optimizer_name(value, title)
+    if name == "activation":
+        return _activation_name(value, title, rules["choices"])
+    raise ConfigError(f"{name} is the {type(value).__name__} {title}, and a config holds text and "
+                      "numbers; give a value as `vantage train ALGO --help-all` explains it")
+
+
+def _optimizer_name(value: Any, title: str) -> str:
+    if isinstance(value, type) and value.__module__.startswith("torch.optim"):
+        return {"Adam": "adam", "RMSprop": "rmsprop"}.get(title, title)
+    raise ConfigError(f"optimizer is a {title}; give a name such as adam, or a class of "
+                      "torch.optim such as torch.optim.AdamW, without arguments")
+
+
+def _activation_name(value: Any, title: str, choices: tuple[str, ...]) -> str:
+    """A function or class of torch by its name; a module if its arguments are the defaults."""
+    is_default = repr(value).startswith(("ReLU(", "Tanh(", "SiLU(", "ELU(alpha=1.0"))
+    is_torchs = str(getattr(value, "__module__", None) or "torch").startswith("torch")
+    if title.lower() in choices and is_torchs and (is_default or hasattr(value, "__name__")):
+        return title.lower()
+    slope = ""
+    if title in ("LeakyReLU", "leaky_relu"):
+        slope = "; leaky_relu has slope 0.25 below 0"
+    raise ConfigError(f"activation is {title}; give {', '.join(choices)}{slope}; for another, give "
+                      "a network of your own as network")
+
+
+def _json_of(values: Mapping[Any, Any]) -> str:
+    """env_kwargs as JSON; ConfigError names the argument that JSON cannot hold."""
+    for key, value in values.items():
+        try:
+            json.dumps({key: value}, default=_plain_number)
+        except (TypeError, ValueError):
+            remedy = "give numbers, texts, lists and mappings"
+            if hasattr(value, "tolist"):
+                remedy = "give a list, as its tolist() returns"
+            raise ConfigError(
+                f"env_kwargs[{key!r}] has a {type(value).__name__}, which the JSON of a config "
+                f"cannot hold; {remedy}, and convert it in the environment") from None
+    return json.dumps(values, default=_plain_number)
+
+
+def _plain_number(value: Any) -> Any:
+    """The Python number for one of numpy or torch."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise TypeError
