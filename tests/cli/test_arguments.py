@@ -228,7 +228,7 @@ def test_a_path_that_the_system_refuses_is_one_line_and_no_other_error_is_blamed
         capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     status, _, err = call(["plot", "x" * 5_000, "-o", "x.png"], capsys)
     assert status == 1 and err.startswith("vantage: cannot use xxx") and err.count("\n") == 1
-    monkeypatch.setattr("vantage.config.configure.catalogue", lambda: os.kill(2**22, 0))  # an OSError without a file
+    monkeypatch.setattr("vantage.config.catalogue.catalogue", lambda: os.kill(2**22, 0))  # an OSError without a file
     with pytest.raises(ProcessLookupError):
         main(["list"])
 

@@ -15,7 +15,7 @@ from vantage.config.num_envs import merged, most_workers
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes import machine
-from vantage.tools.seeds import share_cores
+from vantage.tools.child_runs import share_cores
 
 QUIET = {"threads": 1, "tensorboard": False, "eval_every": 0, "hidden": "8", "rollout_length": 4}
 
