@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import os
 import random
 import shutil
@@ -27,12 +28,16 @@ os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="vantage-state-")
 import numpy as np
 import pytest
 import torch
+import zygote
 
 import vantage
 
+zygote.use()  # workers need not import torch
+
 
 def pytest_unconfigure() -> None:
-    """Remove the key."""
+    """Remove the key, and end the zygote."""
+    zygote.close()
     shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
@@ -43,6 +48,12 @@ def known_start() -> None:
     torch.manual_seed(0)
     np.random.seed(0)
     random.seed(0)
+
+
+@pytest.fixture
+def fresh_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are interpreters of their own, as outside the tests."""
+    monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", zygote.exec_passfds)
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
+import zygote
 
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[Any] | None = None) -> None:
@@ -50,10 +53,25 @@ def _assert_end(matches: Callable[[psutil.Process], bool], seconds: float) -> No
 
 
 def children() -> list[psutil.Process]:
-    """Running processes that this one started, without the resource tracker."""
-    running = []
+    """Running processes that this one started, without the resource tracker and the zygote."""
+    running, zygotes = [], [own.process.pid for own in zygote.OWN if own.process]
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, and perhaps is a zombie
-            if "resource_tracker" not in " ".join(child.cmdline()):
+            if child.pid not in zygotes and "resource_tracker" not in " ".join(child.cmdline()):
                 running.append(child)
     return running
+
+
+def launch(num_ranks: int, words: Sequence[object], folder: Path) -> list[str]:
+    """What the ranks of `vantage WORDS` print, each with the environment that torchrun would give it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = {"TORCHELASTIC_RUN_ID": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+              "WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks), "OMP_NUM_THREADS": "1"}
+    ranks = [zygote.Command(["-m", "vantage", *words], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            env=os.environ | common | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+             for rank in range(num_ranks)]
+    outputs = [rank.communicate(timeout=100)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * num_ranks, outputs
+    return outputs

@@ -11,7 +11,7 @@ from kernel import execute
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SHORTER = {"own_environment": {"10_000": "500", "2_000": "500", "episodes=50": "episodes=5"},
-           "own_loss": {"20_000": "4_000"}}
+           "own_loss": {"20_000": "2_000"}}
 PICTURES = {"own_environment": "image/gif", "own_loss": "image/png"}
 pytestmark = pytest.mark.filterwarnings("ignore")  # of jupyter_client
 

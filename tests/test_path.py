@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import walk
+from zygote import call
 
 ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 
 def test_an_update_of_ppo_passes_the_files_of_the_architecture_page(tmp_path: Path) -> None:
-    output = subprocess.run([sys.executable, walk.__file__, str(tmp_path / "run")], check=True, capture_output=True,
-                            text=True, timeout=100).stdout
+    output = call([walk.__file__, tmp_path / "run"]).stdout
     called = json.loads(output.splitlines()[-1])
     files = list(dict.fromkeys(file for file, _, _ in called))
     page = ARCHITECTURE.read_text(encoding="utf-8")

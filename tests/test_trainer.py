@@ -399,27 +399,3 @@ def test_reprs_are_one_short_line(env: Any, name: str) -> None:
     for each in (trainer, report, result, agent, trainer.config):
         assert len(repr(each)) < 160 and "\n" not in repr(each)
         assert repr(each).startswith(f"<{type(each).__name__} ")
-
-
-def test_the_programs_of_the_documentation_run() -> None:
-    """Training, stepping with a changed learning rate, iterating and resuming, as one program."""
-    keys: dict[str, Any] = {"tensorboard": False, "threads": 1, "eval_every": 0}
-    agent = vantage.train("ppo", env="CartPole-v1", steps=2_000, **keys)
-    agent.save("cart.safetensors")
-    agent = vantage.load("cart.safetensors")
-    obs, _ = agent.make_env().reset()
-    action, _ = agent.act(obs)
-    assert action in (0, 1)
-    trainer = vantage.Trainer("ppo", env="CartPole-v1", clip=0.1, lr="linear:3e-4:0", **keys)
-    before = trainer.lr
-    while trainer.step < 2_000:
-        report = trainer.update()
-        if report.metrics["train/approx_kl"] > 0:
-            trainer.lr = trainer.lr / 2
-    assert 0 < trainer.lr < before / 2
-    assert trainer.evaluate(episodes=2).episodes == 2
-    trainer.save()
-    steps = [report.step for report in vantage.Trainer("a2c", env="CartPole-v1", steps=500, **keys)]
-    assert steps[-1] >= 500
-    trainer.close()
-    assert vantage.resume(trainer.run, steps=trainer.step + 100).config.run.steps == trainer.step + 100

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from kernel import execute, notebook_of
+from zygote import Command, call
 
 from vantage.runs.checkpoint import load_latest
 
@@ -70,7 +71,10 @@ for algorithm, env, keys in (("ppo", lambda: Maze(size=9), {"num_workers": 2}), 
 
 """
 UNDER_RAY = """
-agent = vantage.train("ppo", env=lambda: Maze(size=9), network=MyTorso, steps=500, runtime="ray", num_workers=2,
+class MyPPO(vantage.PPO):
+    pass
+
+agent = vantage.train(MyPPO, env=lambda: Maze(size=9), network=MyTorso, steps=500, runtime="ray", num_workers=2,
                       num_envs=4, device="cpu", threads=1, eval_every=0, tensorboard=False, progress=False)
 print("ray", agent.act(Maze().reset()[0])[0] in (0, 1))
 """
@@ -96,9 +100,11 @@ def assert_ran(output: str, errors: str = "") -> None:
 def test_the_promised_programs_run_in_a_script_and_in_a_repl(how: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(CLASSES + PROMISED + WORKERS, encoding="utf-8")
-    words = [sys.executable, *(["-i"] if how == "repl" else [str(script)])]
-    done = subprocess.run(words, input=script.read_text("utf-8") if how == "repl" else "", cwd=tmp_path,
-                          capture_output=True, text=True, check=False)
+    if how == "repl":  # of a fresh interpreter, as its workers are
+        done = subprocess.run([sys.executable, "-i"], input=script.read_text("utf-8"), cwd=tmp_path,
+                              capture_output=True, text=True, check=False)
+    else:
+        done = call([script], cwd=tmp_path)
     assert_ran(done.stdout, done.stderr)
     assert done.returncode == 0
 
@@ -106,7 +112,8 @@ def test_the_promised_programs_run_in_a_script_and_in_a_repl(how: str, tmp_path:
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")  # of jupyter_client
 def test_the_promised_programs_run_in_a_notebook(tmp_path: Path) -> None:
-    assert_ran("\n".join(execute(notebook_of(CLASSES, PROMISED, WORKERS), tmp_path)))
+    forked = "import zygote; zygote.use()"
+    assert_ran("\n".join(execute(notebook_of(forked, CLASSES, PROMISED, WORKERS), tmp_path)))
 
 
 @pytest.mark.xdist_group("ray")
@@ -121,14 +128,13 @@ def test_classes_of_a_script_train_under_ray(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_killed_script_is_resumed_exactly_with_its_code_handed_over(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(CLASSES + KILLED, encoding="utf-8")
-    words = [sys.executable, "program.py"]
-    with subprocess.Popen([*words, "train"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as training:
+    with Command(["program.py", "train"], cwd=tmp_path, stdout=subprocess.PIPE) as training:
         assert training.stdout is not None
         assert any(int(line) >= 500 for line in training.stdout)
         training.kill()
     assert training.returncode == -signal.SIGKILL
     stopped = load_latest(tmp_path / "killed").step
-    subprocess.run([*words, "resume"], cwd=tmp_path, check=True)
+    assert call(["program.py", "resume"], cwd=tmp_path).returncode == 0
     killed, whole = (load_latest(tmp_path / name) for name in ("killed", "whole"))
     assert stopped < killed.step == whole.step
     assert killed.tensors["model"].keys() == whole.tensors["model"].keys()

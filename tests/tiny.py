@@ -100,26 +100,6 @@ class Counted(Bandit):
             self.file.write(b".")
 
 
-class Combination(Tiny):
-    """A lock of `size` places: the right one of two actions leads on, the wrong one back to the first place.
-
-    Pays 1 behind the last one, which random actions reach in one of 2^size attempts: needs exploration.
-    """
-
-    size, limit = 32, 64
-    right = np.random.default_rng(0).integers(0, 2, size)
-
-    def begin(self) -> None:
-        self.place = 0
-
-    def obs(self) -> Any:
-        return np.eye(self.size, dtype=np.float32)[min(self.place, self.size - 1)]
-
-    def play(self, action: Any) -> tuple[Any, bool]:
-        self.place = self.place + 1 if action == self.right[self.place] else 0
-        return self.place == self.size, self.place == self.size
-
-
 class DelayedReward(Tiny):
     """The first action decides what the sixth step pays, longer than a rollout of 4: needs the bootstrap value."""
 

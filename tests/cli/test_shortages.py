@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from zygote import call
 
 from vantage.cli import entry
 from vantage.errors import EnvError
@@ -93,7 +94,7 @@ if __name__ == "__main__":
     limit(resource.RLIMIT_{limit})
     sys.exit(main("train a2c --env CartPole-v1 --steps 64 --threads 1 {options}".split()))
 """
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    result = call(["-c", program])
     assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
     assert result.stderr.strip().splitlines()[-1].startswith("vantage: ") and "ulimit" in result.stderr
 

@@ -88,12 +88,6 @@ def test_images_of_any_type_keep_their_numbers_and_have_a_value_that_a_network_s
             convert(np.full(space.shape, np.nan, space.dtype))
 
 
-@pytest.mark.parametrize("space", [spaces.Box(0.0, 1.0, (20, 20)), spaces.Box(-1.0, 1.0, (20, 20, 3)),
-                                   spaces.Box(0, 1000, (20, 20, 3), np.int64)])
-def test_tables_of_numbers_are_vectors(space):
-    assert make_observer(space)[0] == ArraySpec("vector", (int(np.prod(space.shape)),))
-
-
 def test_texts_are_left_out_of_observations():
     space = spaces.Dict({"mission": spaces.Text(9), "x": spaces.Box(0, 1, (2,))})
     assert make_observer(space)[0] == {"x": ArraySpec("vector", (2,))}
@@ -260,6 +254,7 @@ def test_a_process_killed_while_it_starts_is_named(monkeypatch: pytest.MonkeyPat
         make("faulty_envs:Counter", vector="async")
 
 
+@pytest.mark.usefixtures("fresh_interpreters")
 def test_processes_give_the_same_steps_ignore_ctrl_c_and_import_no_torch():
     envs = make("faulty_envs:TorchFree", vector="async", options={"fault": "interrupt", "at": 1, "length": 2})
     try:

@@ -16,6 +16,7 @@ import pytest
 from environments import make
 from processes import assert_ends, children
 from tiny import Bandit
+from zygote import call
 
 import vantage
 from vantage.errors import ConfigError
@@ -76,8 +77,7 @@ class Parent(Bandit):
 def python(*words: str) -> subprocess.CompletedProcess[str]:
     """A program and its output. TimeoutExpired where it does not end, or something holds its output."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60,
-                          env=os.environ | {"PYTHONPATH": path})
+    return call(words, timeout=60, env=os.environ | {"PYTHONPATH": path})
 
 
 @CALMLY

@@ -80,7 +80,7 @@ def test_the_clock_decides_nothing_about_evaluations(tmp_path: Path, monkeypatch
 
         for module in ("progress", "recorder", "sync", "train_loop", "actor_learner"):
             monkeypatch.setattr(f"vantage.runtimes.{module}.perf_counter", clock, raising=False)
-        train(tmp_path / name, env="CartPole-v1", steps=3_200, eval_episodes=2, seed=3)
+        train(tmp_path / name, env="CartPole-v1", steps=1_600, eval_episodes=2, seed=3)
         runs[name] = evaluations(tmp_path / name), load_named(tmp_path / name, "best").step
     assert runs["fast"] == runs["slow"] and 2 <= len(runs["fast"][0]) < 20, "some waited"
 

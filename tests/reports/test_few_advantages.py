@@ -12,7 +12,7 @@ import vantage
 from vantage.algorithms.losses import normalise
 
 ONE = {"num_envs": 1, "rollout_length": 1, "obs_norm": False, "reward_norm": False, "eval_every": 0, "threads": 1,
-       "hidden": "8", "tensorboard": False, "log_every_seconds": 1000, "lr": "1e-2", "entropy_coef": 0,
+       "hidden": "8", "tensorboard": False, "log_every_seconds": 1000, "lr": "3e-2", "entropy_coef": 0,
        "advantage_norm": True}
 
 
@@ -49,7 +49,7 @@ def normalise_sums(x: float) -> Any:
     ("ppo", {"num_envs": 3, "minibatch_size": 2, "advantage_norm_over": "minibatch", "epochs": 1}),
     ("a2c", {})], ids=["rollout", "minibatch", "last minibatch", "a2c"])
 def test_a_bandit_is_learned_from_one_step_at_a_time(algo: str, keys: dict[str, Any], tmp_path: Path) -> None:
-    config = vantage.configure(algo, env="tiny:Bandit", steps=300, **{**ONE, **keys})
+    config = vantage.configure(algo, env="tiny:Bandit", steps=150, **{**ONE, **keys})
     list(vantage.Trainer(config, run=tmp_path / "run"))
     agent = vantage.load(tmp_path / "run", checkpoint="latest")
     params, _ = agent.model.step(torch.zeros(1, 1), torch.ones(1, dtype=torch.bool), agent.initial_state(), None)

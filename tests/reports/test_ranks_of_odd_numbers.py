@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Barrier, Thread
@@ -15,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from processes import launch
 from torch import Tensor
 
 import vantage
@@ -148,13 +146,9 @@ def test_a_metric_is_the_mean_over_the_ranks_that_log_it(how: str, monkeypatch: 
 
 @pytest.mark.timeout(120)
 def test_three_ranks_of_torchrun_train_to_the_end(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "--standalone", "-m", "--",
-               "vantage", "train", "a2c", "--env", "tiny:Bandit", "--num-envs", "9", "--rollout-length", "3",
-               "--steps", "54", "--hidden", "5", "--threads", "1", "--tensorboard", "false", "--eval-every", "0",
-               "--run", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110,
-                          env=os.environ | {"OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr
+    launch(3, ["train", "a2c", "--env", "tiny:Bandit", "--num-envs", "9", "--rollout-length", "3", "--steps", "54",
+               "--hidden", "5", "--threads", "1", "--tensorboard", "false", "--eval-every", "0", "--run", "run"],
+           tmp_path)
     assert load_latest(tmp_path / "run").step == 54
 
 

@@ -15,6 +15,7 @@ import pytest
 from odd import Misbehaving
 from processes import assert_ends, wait_for
 from tiny import Tiny
+from zygote import Command
 
 from vantage.runtimes import ray_guard
 
@@ -49,14 +50,19 @@ class Forking(Tiny):
         return 0.0, False
 
 
-def start(env: str, folder: Path, *words: str) -> subprocess.Popen[str]:
+def start(env: str, folder: Path, *words: str, command: Any = Command) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])
-    return subprocess.Popen(
-        [sys.executable, "-m", "vantage", "train", "a2c", "--env", f"{__name__}:{env}", "--env-kwargs",
+    return command(
+        ["-m", "vantage", "train", "a2c", "--env", f"{__name__}:{env}", "--env-kwargs",
          f'{{"folder": "{folder}"}}', "--env-timeout", "0", "--num-envs", "1", "--threads", "1", "--tensorboard",
          "false", "--eval-every", "0", "--hidden", "4", "--run", str(folder / "run"), *words],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         env=os.environ | {"PYTHONPATH": path})
+
+
+def fresh_interpreter(words: list[str], **options: Any) -> subprocess.Popen[str]:
+    """Without a zygote beside the process, which would be another child of it."""
+    return subprocess.Popen([sys.executable, *words], text=True, **options)
 
 
 @pytest.mark.timeout(120, method="thread")
@@ -75,7 +81,7 @@ def test_a_second_signal_ends_the_command_in_native_code(tmp_path: Path) -> None
 
 @pytest.mark.timeout(120, method="thread")
 def test_a_signal_to_the_whole_group_counts_once(tmp_path: Path) -> None:
-    process = start("Forking", tmp_path, "--steps", "100M")
+    process = start("Forking", tmp_path, "--steps", "100M", command=fresh_interpreter)
     config = tmp_path / "run" / "config.json"
     wait_for(lambda: (tmp_path / "plays").exists() and config.exists(), process)
     for child in psutil.Process(process.pid).children():

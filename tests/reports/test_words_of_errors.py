@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import torch
 from conftest import train_shortly
 from gymnasium import spaces
 from tiny import Bandit
+from zygote import call
 
 import vantage
 from vantage.cli import main
@@ -182,8 +181,7 @@ def test_output_for_programs_holds_nothing_else(tmp_path: Path, monkeypatch: pyt
     train_shortly(tmp_path / "run", "noisy:Noisy")
 
     def vantage_command(*words: str) -> str:
-        command = [sys.executable, "-m", "vantage", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
+        done = call(["-m", "vantage", *words], cwd=tmp_path)
         return done.stdout
 
     dry = vantage_command("train", "a2c", "--env", "noisy:Noisy", "--steps", "80", "--dry-run")

@@ -13,7 +13,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from multiprocessing.context import SpawnProcess
@@ -24,6 +23,7 @@ import pytest
 import torch
 from processes import assert_group_ends, children, wait_for
 from test_worker import assert_one_worker_is_sync
+from zygote import Command
 
 import vantage
 from vantage.errors import ConfigError
@@ -48,6 +48,7 @@ def configure(algo: str = "a3c", **options: Any) -> vantage.Config:
     return vantage.configure(algo, **({"env": "CartPole-v1", "num_workers": 1} | QUIET | options))
 
 
+@pytest.mark.usefixtures("fresh_interpreters")
 def test_one_worker_is_sync_bit_for_bit(tmp_path: Path) -> None:
     """`test_worker` has more policies and algorithms, without processes."""
     assert_one_worker_is_sync(tmp_path)
@@ -127,10 +128,9 @@ def test_a_process_that_is_being_started_does_not_outlive_an_interrupt(
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """A training whose workers have begun to learn, or to hang, in a process group of its own."""
-    command = [sys.executable, "-m", "vantage", "train", *arguments, "--steps=1e9", "--no-tensorboard",
+    command = ["-m", "vantage", "train", *arguments, "--steps=1e9", "--no-tensorboard",
                "--log-every-seconds=0.2", "--eval-every=0", "--run=run"]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True)
+    process = Command(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
     metrics = folder / "run" / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.stat().st_size, process)
     return process

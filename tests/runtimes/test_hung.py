@@ -87,6 +87,7 @@ def test_a_first_reset_that_hangs_is_noticed(env: str) -> None:
 def test_a_process_of_environments_ends_silently_after_the_main_process(monkeypatch: pytest.MonkeyPatch) -> None:
     statuses: list[int] = []
     monkeypatch.setattr(os, "_exit", statuses.append)
+    monkeypatch.setattr(workers, "kill_descendants", lambda: None)  # of the tests' process
     ours, theirs = multiprocessing.Pipe()  # the worker closes theirs, as the death of its process does
     workers.serve(0, lambda: Bandit(), ours, theirs, None, SimpleNamespace(put=lambda _: None),
                  AutoresetMode.NEXT_STEP, None)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing import Pipe
@@ -20,6 +17,7 @@ import matplotlib
 import optuna
 import pytest
 from matplotlib import pyplot
+from zygote import call
 
 from vantage.cli import main
 from vantage.config.config import Config
@@ -185,8 +183,7 @@ def test_a_killed_search_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPa
     directory = Path("runs/search/tiny-Signalling/a2c-1")
     for name in ("worker", "search"):  # kill a worker in one of the first trials, then the search
         Path(name).touch()
-    killed = subprocess.run([sys.executable, "-m", "vantage", *command], timeout=300, stdout=subprocess.DEVNULL,
-                            check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    killed = call(["-m", "vantage", *command])
     assert killed.returncode == -signal.SIGKILL and not (directory / "results.csv").exists()
     assert not Path("worker").exists() and not Path("search").exists()
 

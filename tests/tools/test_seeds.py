@@ -6,12 +6,12 @@ import csv
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from zygote import Command
 
 import vantage
 from vantage.cli import main
@@ -27,7 +27,7 @@ COMMAND = ["train", "a2c", "--env", "CartPole-v1", "--steps", "20k", "--seed", "
 
 
 def test_one_signal_saves_all_seeds_and_the_same_command_finishes_them(capsys: pytest.CaptureFixture[str]) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "vantage", *COMMAND], stdout=subprocess.PIPE, text=True)
+    process = Command(["-m", "vantage", *COMMAND], stdout=subprocess.PIPE)
     assert process.stdout is not None
     seen = set[str]()
     while not {"seed 3", "seed 4"} <= seen:
