@@ -165,7 +165,7 @@ class ActorCritic(nn.Module):
         for group, column in zip(self.groups, zip(*rows, strict=True), strict=True):
             if group.kind == "image":
                 column = tuple(x.permute(0, 2, 3, 1) for x in column)
-            inputs.append(torch.stack(column))
+            inputs.append(column[0].unsqueeze(0) if len(column) == 1 else torch.stack(column))
         return tuple(inputs)
 
     def unroll_inputs(self, inputs: tuple[Tensor, ...], is_first: IsFirst, state: State,
