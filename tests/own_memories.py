@@ -96,6 +96,59 @@ class Dropping(Average):
         self.layer = nn.Sequential(self.layer, nn.Dropout(0.5))  # type: ignore[assignment]
 
 
+class ForgettingAll(Average):
+    def step(self, features: Tensor, is_first: Tensor, state: tuple[Tensor, ...]) -> Any:
+        return super().step(features, is_first.any().expand_as(is_first), state)
+
+
+class Mixing(Average):
+    def step(self, features: Tensor, is_first: Tensor, state: tuple[Tensor, ...]) -> Any:
+        return super().step(features - features.mean(0), is_first, state)
+
+
+class Noisy(Average):
+    def step(self, features: Tensor, is_first: Tensor, state: tuple[Tensor, ...]) -> Any:
+        return super().step(features + torch.randn_like(features), is_first, state)
+
+
+class OnSelf(Average):
+    calls = 0
+
+    def step(self, features: Tensor, is_first: Tensor, state: tuple[Tensor, ...]) -> Any:
+        self.calls += 1
+        return super().step(features * self.calls, is_first, state)
+
+
+class InPlace(Average):
+    def step(self, features: Tensor, is_first: Tensor, state: tuple[Tensor, ...]) -> Any:
+        state[0].add_(1.0)
+        return super().step(features, is_first, state)
+
+
+class Double(Average):
+    def step(self, features: Tensor, is_first: Tensor, state: tuple[Tensor, ...]) -> Any:
+        output, state = super().step(features, is_first, state)
+        return output.double(), state
+
+
+class NotANumber(Average):
+    def step(self, features: Tensor, is_first: Tensor, state: tuple[Tensor, ...]) -> Any:
+        output, state = super().step(features, is_first, state)
+        return output * float("nan"), state
+
+
+class Stateless(nn.Module):
+    def __init__(self, *, input_size: int, memory_size: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(input_size, memory_size)
+
+
+class BareState(Average):
+    def step(self, features: Tensor, is_first: Tensor, state: tuple[Tensor, ...]) -> Any:
+        output, (average,) = super().step(features, is_first, state)
+        return output, average
+
+
 class Positional(Average):
     def __init__(self, features: int) -> None:
         super().__init__(input_size=features, memory_size=4)

@@ -155,9 +155,9 @@ class Agent:
         the second form. Box actions are in the environment's units and not clipped.
 
         A single observation without the batch axis gives a single action; the state keeps a batch
-        of 1. `state` may be left out if the policy has none. `action_mask` is an array [B, A], or
-        a tuple with one array per component of the action. `deterministic` defaults to
-        `self.deterministic`, which is how `vantage.evaluate` plays.
+        of 1. `state`, tensors or arrays, may be left out if the policy has none. `action_mask` is
+        an array [B, A], or a tuple with one array per component of the action. `deterministic`
+        defaults to `self.deterministic`, which is how `vantage.evaluate` plays.
 
         `is_first` [B] is True where an observation starts an episode; `state` is cleared there. It
         may be left out with a new `initial_state`, unless stack_pad is repeat.
@@ -198,6 +198,7 @@ class Agent:
                 raise ValueError(f"the policy has a state: give that of the previous step, at the "
                                  f"first initial_state({batch})")
             return initial
+        state = tuple(torch.as_tensor(part) for part in state)
         shapes = [tuple(part.shape) for part in state]
         expected = [tuple(part.shape) for part in initial]
         if shapes != expected:

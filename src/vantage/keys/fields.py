@@ -95,7 +95,9 @@ def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
     """ConfigError for a value that the `rules` of `key` do not allow."""
     choices = rules.get("choices")
     if choices and value not in choices and not (rules["open"] and is_code(value)):
-        class_path = colon_form(value) if rules["open"] else ""
+        class_path = ""
+        if rules["open"]:
+            class_path = colon_form(value) or ", module:Class"
         raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}{class_path}"
                           f"{nearest(str(value), choices)}")
     numbers = value.values if isinstance(value, Schedule) else value

@@ -1,4 +1,4 @@
-"""Values of keys that Python users give as objects: torch's optimizers and activations, env_kwargs.
+"""Values of keys that Python users give as objects: torch's optimizers, activations, None, dicts.
 
 Classes that run as code of the user's own, such as a network, are in `objects`.
 """
@@ -23,6 +23,8 @@ def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
     """
     if name == "env_kwargs" and isinstance(value, Mapping):
         return _json_of(value)
+    if value is None and "none" in rules.get("choices", ()):
+        return "none"
     takes_code = rules.get("open") or name == "env"
     if isinstance(value, _PLAIN) or hasattr(value, "__float__") or takes_code:
         return value

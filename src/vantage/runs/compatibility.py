@@ -50,15 +50,17 @@ def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic,
         yield
     except (KeyError, RuntimeError, ValueError) as error:
         different = differences(saved, model)
+        remedy = "restore it"
         for key, own in (("network", model.policy.network), ("memory", model.policy.memory)):
             if is_code(own) and any(f".{key}." in name for name in different):
                 config = f"the class {key}={own}"
+                remedy = f"give the {key} that it was trained with"
         reasons = different[:3]
         if len(different) > 3:
             reasons.append(f"and {len(different) - 3} more tensors")
         reason = ", ".join(reasons) or " ".join(str(error).split())
         raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: "
-                          f"{reason}; restore it") from None
+                          f"{reason}; {remedy}") from None
 
 
 def check_spaces(checkpoint: Checkpoint, spec: EnvSpec, env: str) -> None:

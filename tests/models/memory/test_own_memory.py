@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import own_memories
 import pytest
 import torch
@@ -98,10 +99,19 @@ def test_an_unroll_is_a_loop_of_steps_and_without_bptt_no_gradient_crosses_them(
     ("OutputAlone", r"step returned float32 \[3, 9\], and has to return the pair"),
     ("Narrow", r"step returned outputs float32 \[3, 9\] for a batch of 3, expected \[3, 7\]"),
     ("NoBatch", r"initial_state\(3\) returned \(float32 \[4\]\), and the first axis"),
+    ("ForgettingAll", "if is_first is True in one row of a batch, step changes the outputs of others"),
+    ("Mixing", "step computes other outputs for a batch of one than for the same row"),
+    ("Noisy", "step computes other outputs when it is called again with the same arguments"),
+    ("OnSelf", "step computes other outputs when it is called again with the same arguments"),
+    ("InPlace", "step changes the tensors of the state that it is given"),
+    ("Double", r"step returned outputs of torch\.float64, expected torch\.float32"),
+    ("NotANumber", "step returned outputs that are not finite"),
+    ("Stateless", "it has no method initial_state"),
+    ("BareState", r"step returned the state as float32 \[3, 4\], and has to return a tuple"),
     ("ListState", r"initial_state\(batch\) returned a list, and has to return a tuple"),
     ("Failing", r"mat1 and mat2 .*\(line \d+ of .*own_memories\.py\); it must be"),
-    ("Dropping", "computes otherwise in training than in play"),
-    ("Positional", r"unexpected keyword argument 'input_size'.*built as Class\(input_size=, memory_size=\)"),
+    ("Dropping", "it has dropout or other randomness"),
+    ("Positional", r"unexpected keyword argument 'input_size'.*called with input_size= and memory_size="),
     ("nothing", "it is a NoneType, not an nn.Module"), ("Absent", "has no class 'Absent'")])
 def test_a_class_that_breaks_the_interface_is_refused_in_one_line(name: str, message: str) -> None:
     with pytest.raises(vantage.ConfigError, match=message) as error:
@@ -125,3 +135,14 @@ def test_a_memory_that_is_built_already_is_copied_for_actor_and_critic(tmp_path:
         trained = vantage.load(run, memory=given).model.state_dict()
         assert not torch.equal(trained["actor.memory.decay"], trained["critic.memory.decay"])
         assert all(torch.equal(built.state_dict()[name], tensor) for name, tensor in before.items())
+
+
+def test_none_is_no_memory_and_states_may_be_arrays(tmp_path: Path) -> None:
+    assert vantage.configure("ppo", env="CartPole-v1", memory=None).policy.memory == "none"
+    train(tmp_path / "run", steps=160)
+    agent = vantage.load(tmp_path / "run", checkpoint="latest")
+    obs = np.zeros(agent.model.spec.parts[0].shape, np.float32)
+    action, state = agent.act(obs, agent.initial_state(), deterministic=True)
+    arrays = tuple(part.numpy() for part in agent.initial_state())
+    again, after = agent.act(obs, arrays, deterministic=True)
+    assert action == again and torch.equal(state[0], after[0])

@@ -35,13 +35,13 @@ def make_memory(policy: PolicyConfig, input_size: int) -> Memory:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             try_memory(memory, input_size)
     except Exception as error:
-        reason = str(error) if isinstance(error, NotAMemoryError) else repr(error)
-        raise ConfigError(
-            f"memory={policy.memory!r} cannot be used on {input_size} features: {reason}"
-            f"{line_of(error, policy.memory)}; it must be an nn.Module with "
-            "initial_state(batch) and step(features, is_first, state), or its class, built as "
-            "Class(input_size=, memory_size=)"
-        ) from error
+        reason = str(error)
+        if not isinstance(error, NotAMemoryError):
+            reason = (f"{error!r}{line_of(error, policy.memory)}; it must be an nn.Module with "
+                      "initial_state(batch) and step(features, is_first, state), or a class or "
+                      "function that is called with input_size= and memory_size= and returns one")
+        raise ConfigError(f"memory={policy.memory!r} cannot be used on {input_size} features: "
+                          f"{reason}") from error
     return cast(Memory, memory)
 
 

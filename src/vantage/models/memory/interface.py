@@ -10,12 +10,13 @@ from vantage.types import State
 
 
 class Memory(Protocol):
-    """An `nn.Module` between torso and heads, built as `Class(input_size=F, memory_size=H)`.
+    """An `nn.Module` between torso and heads, built as `Class(input_size=F, memory_size=M)`.
 
-    B environments, T steps, F features of the torso, H outputs. A state is a tuple of one or more
-    tensors [B, ...] whose shapes and types never change. Where `is_first` is True, an episode
-    begins: ignore the state there, which belongs to the previous episode, and start from
-    `initial_state`.
+    B environments, T steps, F features of the torso, M the key memory_size, H outputs, which may
+    differ from M. A state is a tuple of one or more tensors [B, ...] whose shapes and types never
+    change; `step` returns new tensors. Each row depends on its own row of the arguments alone.
+    Where `is_first` is True, an episode begins: ignore the state there, which belongs to the
+    previous episode, and start from `initial_state`.
 
     `out_features` is H. A user-defined class may omit it: Vantage then takes it from `step`. It may
     also omit `unroll`, which then calls `step` T times. With `bptt=False`, `step` is always called,
