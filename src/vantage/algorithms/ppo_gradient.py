@@ -90,6 +90,8 @@ def ppo_gradient(distribution: Categorical | Gaussian, params: Float[ndarray, "N
     weights = steps.valid / np.float32(count)
     log_probs, entropies, kept = log_prob_and_entropy(distribution, params, steps.actions)
     log_ratios = log_probs - steps.behaviour_log_probs
+    if count < len(log_ratios):  # the environment has replaced some actions
+        log_ratios *= steps.valid
     rhos = np.exp(log_ratios)
     gains = rhos * steps.advantages
     clipped = rhos.clip(1 - clip, 1 + clip) * steps.advantages
@@ -123,8 +125,7 @@ def ppo_gradient(distribution: Categorical | Gaussian, params: Float[ndarray, "N
 
 
 def _mean(x: ndarray, weights: ndarray) -> float:
-    """The weighted sum; steps of weight 0 do not count, even where x is not finite."""
-    return float(np.dot(np.where(weights > 0, x, np.float32(0)), weights))
+    return float(x @ weights)
 
 
 def _explained_variance(errors: ndarray, targets: ndarray, weights: ndarray) -> float:

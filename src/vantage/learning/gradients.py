@@ -75,16 +75,19 @@ class OwnWeights(GradientSink):
         """One step of the optimiser, then one of the average policy.
 
         Outside `tentative`, the host reads norm, loss and metrics in one transfer before the step.
-        Within, it reads nothing, and returns tensors.
+        Within, it reads nothing, and returns tensors, unless the loss is a number already.
         """
         norm: Number = torch.linalg.vector_norm(gradient)
-        if not self._tentative:
+        if not isinstance(loss, Tensor):  # computed on the host
+            norm = float(norm)
+        elif not self._tentative:
             numbers = read_at_once({**metrics, _NORM: norm, LOSS: loss}, gradient.device)
             norm = numbers.pop(_NORM)
             loss = numbers.pop(LOSS)
             metrics.update(numbers)
         clip_with_norm(gradient, norm, max_grad_norm)
-        if self._tentative or (math.isfinite(norm) and math.isfinite(loss)):
+        is_tensor = isinstance(norm, Tensor)
+        if is_tensor or (math.isfinite(norm) and math.isfinite(loss)):
             self.move(gradient, lr)
         return norm, loss
 
