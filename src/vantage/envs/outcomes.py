@@ -60,7 +60,7 @@ def check_step(result: Any) -> Result:
     if result.__class__ is tuple and len(result) == 5:
         obs, reward, terminated, truncated, info = result
         # The fast path: most environments return these types.
-        if (reward.__class__ is float and terminated.__class__ is bool
+        if (isinstance(reward, float) and terminated.__class__ is bool
                 and truncated.__class__ is bool and info.__class__ is dict):
             return result
     obs, reward, terminated, truncated, info = five(result)

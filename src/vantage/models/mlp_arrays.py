@@ -99,8 +99,11 @@ class MlpArrays:
         self._mask = mask
         params = self._policy_head.forward(actor[-1])
         if self._gaussian is not None:
-            log_std = np.maximum(self._scaled_log_std(), np.float32(self._gaussian.min_log_std))
-            params = np.concatenate([params, np.broadcast_to(log_std, params.shape)], 1)
+            mean = params
+            size = len(self._log_std)
+            params = np.empty((len(mean), 2 * size), np.float32)
+            params[:, :size] = mean
+            params[:, size:] = np.maximum(self._scaled_log_std(), self._gaussian.min_log_std)
         elif mask is not None:
             params = np.where(mask, params, np.float32(MASKED))
         return params, self._value_head.forward(of_critic[-1])[:, 0]
