@@ -54,7 +54,7 @@ def test_gradients_losses_and_metrics_are_those_of_autograd(case: str) -> None:
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
     flat = FlatParameters(model.parameters())
-    assert is_written_out(ppo, model)
+    assert is_written_out(ppo, model, 36)
     advantages, targets, *_ = ppo.estimate(rollout, UPDATE)
     ours = array_gradients(ppo, model, rollout, advantages, targets, Pieces(8, 2, torch.Generator().manual_seed(0)),
                            UPDATE)
@@ -75,7 +75,7 @@ def test_gradients_losses_and_metrics_are_those_of_autograd(case: str) -> None:
 @pytest.mark.parametrize("policy", [{"memory": "gru"}, {"norm": "layer"}, {"activation": "elu"}, {"hidden": (400, 300)},
                                     {"std": "state"}, {"squash_mean": True}])
 def test_other_networks_are_left_to_torch(policy: dict[str, Any]) -> None:
-    assert not is_written_out(PPO(), model_of(BOX, **policy))
+    assert not is_written_out(PPO(), model_of(BOX, **policy), 2048)
 
 
 def test_other_losses_are_left_to_torch() -> None:
@@ -87,10 +87,12 @@ def test_other_losses_are_left_to_torch() -> None:
         pass
 
     model = model_of(DISCRETE)
-    assert is_written_out(Same(), model)
-    assert not is_written_out(Own(), model)
-    assert not is_written_out(replace(PPO(), advantage_norm_over="minibatch"), model)
-    assert not is_written_out(replace(PPO(), minibatch_size=4096), model)
+    assert is_written_out(Same(), model, 2048)
+    assert not is_written_out(Own(), model, 2048)
+    assert not is_written_out(replace(PPO(), advantage_norm_over="minibatch"), model, 2048)
+    large = replace(PPO(), minibatch_size=4096)
+    assert not is_written_out(large, model, 2048)
+    assert is_written_out(large, model, 512), "all of a small rollout"
 
 
 def test_weights_after_updates_are_those_of_autograd_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_the_start_says_where_whole_updates_end(tmp_path: Path, caplog: pytest.L
     *_, last = train(tmp_path / "even", env="tiny:Bandit", steps=96, eval_every=0)
     assert last.step == 96 and not [note for note in caplog.messages if "an update takes" in note]
     train(tmp_path / "workers", "a3c", env="tiny:Bandit", steps=100, eval_every=0, num_workers=2)
-    assert "steps=100: workers complete their updates, up to 32 steps more" in caplog.messages
+    assert "steps=100: workers complete their updates, up to 16 steps more" in caplog.messages
 
 
 @pytest.mark.parametrize("options", [{"eval_every": 0}, {"eval_every": 48, "eval_episodes": 2},

@@ -52,6 +52,6 @@ def test_logged_shares_are_means_over_all_minibatches_not_the_last(monkeypatch: 
     rollout = collect(learner.model, envs, position, length=8, generator=torch.Generator().manual_seed(0),
                       values=True).rollout
     shares = iter(range(12))  # of 4 minibatches in each of 3 epochs
-    monkeypatch.setattr(learner, "_descend", lambda *_: {
+    monkeypatch.setattr(learner, "_move", lambda *_: {
         "train/clip_fraction": float(next(shares)), "train/grad_norm": 0.0, LOSS: 0.0})
     assert learner.update(rollout, 0)["train/clip_fraction"] == 5.5

@@ -51,7 +51,8 @@ def test_updates_from_the_replay_are_poisson_draws_of_the_ratio(monkeypatch: pyt
 @pytest.mark.parametrize(("num_workers", "advances"), [(0, 10), (2, 5)])
 def test_the_replay_is_learnt_from_when_each_worker_has_its_share_of_the_start(
         num_workers: int, advances: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configure(runtime="hogwild", replay_ratio=50, replay_start=10 * T * B).change(num_workers=num_workers)
+    config = configure(runtime="hogwild", num_envs=0, envs_per_worker=B, num_workers=num_workers,
+                       replay_ratio=50, replay_start=10 * T * B)
     with begun(config) as actor_learner:
         counts = counted(actor_learner, advances, monkeypatch)
     assert (counts[:-1] == 0).all() and counts[-1] > 0
@@ -59,7 +60,8 @@ def test_the_replay_is_learnt_from_when_each_worker_has_its_share_of_the_start(
 
 def test_the_replay_is_split_among_workers() -> None:
     for num_workers, capacity in ((0, 200), (1, 200), (3, 67)):
-        with begun(configure(runtime="hogwild").change(num_workers=num_workers)) as actor_learner:
+        config = configure(runtime="hogwild", num_envs=0, envs_per_worker=B, num_workers=num_workers)
+        with begun(config) as actor_learner:
             assert actor_learner.replay is not None and actor_learner.replay.capacity == capacity
 
 

@@ -19,7 +19,7 @@ from tiny import Bandit
 import vantage
 from vantage.cli import main
 from vantage.cli import stop_signals as stop
-from vantage.envs import batched, single, workers
+from vantage.envs import failures, single, workers
 from vantage.errors import EnvError
 from vantage.runs.checkpoint import load_latest
 
@@ -67,7 +67,7 @@ def test_one_signal_interrupts_a_hanging_rollout_and_saves_the_state_before_it(
 @pytest.mark.timeout(60, method="thread")
 @pytest.mark.parametrize("vector", ["sync", "async"])
 def test_environments_whose_close_hangs_are_left_behind(vector: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (single, batched, workers):
+    for module in (single, failures, workers):
         monkeypatch.setattr(module, "CLOSE_SECONDS", 0.1)
     envs = make("odd:Misbehaving", 2, vector=vector, options={"how": "hang at close"})
     envs.reset()

@@ -55,7 +55,7 @@ def test_a_remainder_is_refused_with_the_nearest_numbers_that_work(algo: str, ru
 
 def test_workers_that_the_machine_chooses_divide_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "available_cores", lambda: 4)
-    monkeypatch.setattr("vantage.tools.seeds.available_cores", lambda: 8)
+    monkeypatch.setattr("vantage.tools.child_runs.available_cores", lambda: 8)
     assert [most_workers(number, 4) for number in (0, 1, 6, 7, 8)] == [4, 1, 3, 1, 4]
     for chosen in (machine.prepare, lambda config: share_cores(config, 2)):
         assert chosen(configure("a3c", num_envs=6)).runtime.num_workers == 3

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 from stopping import stop_after
-from zygote import call
 
 import vantage
 from vantage.errors import ConfigError
@@ -206,6 +207,6 @@ if __name__ == "__main__":
         os.waitpid(child, 0)
         assert "running" in open("run/summary.json").read()
 """)
-    assert call(["program.py"], cwd=tmp_path, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "program.py"], cwd=tmp_path, timeout=60).returncode == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
     assert load_latest(tmp_path / "run").step > 0

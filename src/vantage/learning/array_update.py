@@ -23,11 +23,11 @@ from vantage.types import Minibatch, Rollout
 _LARGEST_MINIBATCH = 1024
 
 
-def is_written_out(algorithm: object, model: ActorCritic) -> bool:
-    """Whether `array_gradients` computes the gradients of `algorithm`'s loss on `model`."""
+def is_written_out(algorithm: object, model: ActorCritic, num_steps: int) -> bool:
+    """Whether `array_gradients` computes the gradients of `algorithm`'s loss on `num_steps` steps."""
     return (isinstance(algorithm, PPO) and type(algorithm).loss is PPO.loss
             and not (algorithm.advantage_norm and algorithm.advantage_norm_over == "minibatch")
-            and algorithm.minibatch_size <= _LARGEST_MINIBATCH
+            and min(algorithm.minibatch_size, num_steps) <= _LARGEST_MINIBATCH
             and isinstance(model.distribution, Categorical | Gaussian) and fits(model))
 
 

@@ -155,7 +155,8 @@ class Learner:
         algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
         pieces = Pieces(reuse.minibatch_size, reuse.epochs, self.minibatch_generator,
                         self.sink.rank, self.sink.num_ranks)
-        if self.module is None and is_written_out(algorithm, self.model):
+        num_steps = rollout.rewards.numel()
+        if self.module is None and is_written_out(algorithm, self.model, num_steps):
             yield from array_gradients(algorithm, self.model, rollout, advantages, targets, pieces, update)
             return
         for minibatch in minibatches(rollout, advantages, targets, self.model, pieces, extra):
