@@ -39,9 +39,9 @@ def checked(answer: Any) -> Any:
 
 def train(config: vantage.Config, lag: int, goal: float) -> dict[str, Any]:
     """Train to the end with weights that are `lag` updates old; the first `lag` rollouts use the initial ones."""
-    worker = ray_worker.Worker(pack(config, "the config"), 0, 0)
+    worker = ray_worker.RayWorker(pack(config, "the config"), 0, 0)
     checked(worker.begin())
-    spec = worker._one.spec
+    spec = worker._actor_learner.spec
     learner = Learner(new_model(config, spec), config)
     history: deque[Any] = deque(maxlen=lag + 1)
     recent: deque[float] = deque(maxlen=WINDOW)
@@ -57,8 +57,8 @@ def train(config: vantage.Config, lag: int, goal: float) -> dict[str, Any]:
         recent.extend(episode.score for episode in reply.advance.episodes)
         if reached is None and len(recent) == WINDOW and statistics.fmean(recent) >= goal:
             reached = step
-    worker._one.close()
-    evaluator = ray_worker.Worker(pack(config, "the config"), 0, 0)
+    worker._actor_learner.close()
+    evaluator = ray_worker.RayWorker(pack(config, "the config"), 0, 0)
     evaluated, _ = checked(evaluator.evaluate(spec, weights(learner), step, 10_000, None))
     return {"steps": step, "score": round(evaluated.metrics["eval/mean_reward"], 2), "steps_to_goal": reached,
             "rho_mean": round(statistics.fmean(rhos), 4)}

@@ -78,10 +78,10 @@ def measure_costs(config: vantage.Config, *, repeats: int = 40, seconds: float =
     from vantage.runtimes.startup import new_model
 
     torch.set_num_threads(1)
-    worker = ray_worker.Worker(pack(config.change(device="cpu"), "the config"), 0, 0)
+    worker = ray_worker.RayWorker(pack(config.change(device="cpu"), "the config"), 0, 0)
     if isinstance(answer := worker.begin(), Exception):
         raise answer
-    learner = Learner(new_model(config, worker._one.spec), config)
+    learner = Learner(new_model(config, worker._actor_learner.spec), config)
     gradients = config.ray.send == "gradients"
     acting, learning, steps = [], [], 0
     arrays: list[np.ndarray] = []

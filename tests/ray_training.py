@@ -76,6 +76,6 @@ class Training:
         stepped = sum(path.stat().st_size for path in self.folder.glob("*.steps"))
         lost, workers = stepped - self.run.progress.step, self.run.recorder.workers_started
         print(f"lost {lost} of {stepped} steps: {lost / ROLLOUT:.1f} rollouts of {workers} workers, "
-              f"{self.run._restarts} of them replaced")
+              f"{self.run._restarts.count} of them replaced")
         assert 0 <= lost <= workers * ROLLOUT
         assert load_latest(Path(self.run.recorder.directory.path)).step == self.run.progress.step

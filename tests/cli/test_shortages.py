@@ -15,7 +15,7 @@ from zygote import call
 
 from vantage.cli import entry
 from vantage.errors import EnvError
-from vantage.runtimes.child_processes import portable
+from vantage.runtimes.child_processes import portable_error
 
 FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a.py")
 TORCH = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
@@ -48,7 +48,7 @@ def test_a_lack_of_the_machine_is_one_line_with_the_remedy(
     in_env = EnvError("environment 0: it raised")
     in_env.__cause__ = error
     assert run(monkeypatch, in_env) == 1 and capsys.readouterr().err.splitlines() == [line]
-    assert portable(error).message == line.removeprefix("vantage: ")
+    assert portable_error(error).message == line.removeprefix("vantage: ")
 
 
 def test_a_removed_current_folder_is_named(
@@ -75,7 +75,7 @@ def test_a_full_shared_memory_is_not_blamed_on_the_output(
 def test_an_error_of_the_program_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(type(error)):
         run(monkeypatch, error)
-    assert "Traceback" in str(portable(error)) or str(error) in str(portable(error))
+    assert "Traceback" in str(portable_error(error)) or str(error) in str(portable_error(error))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's limits")

@@ -13,7 +13,7 @@ import vantage
 from vantage.agents.evaluation_settings import even_envs
 from vantage.envs.interface import LONGEST_GAME
 from vantage.learning.evaluation import result_of
-from vantage.runtimes.evaluator import Evaluated, Evaluator
+from vantage.runtimes.evaluator import EvaluationResult, Evaluator
 from vantage.types import Episode
 
 
@@ -42,7 +42,8 @@ def test_an_evaluation_that_can_end_the_run_plays_all_games_only_if_the_first_tw
     assert asked[False] == [sum(played)], "as many games the other way"
 
 
-def evaluated(play: Any, monkeypatch: pytest.MonkeyPatch, best: float | None = None, **options: Any) -> Evaluated:
+def evaluated(play: Any, monkeypatch: pytest.MonkeyPatch, best: float | None = None,
+              **options: Any) -> EvaluationResult:
     """An evaluation whose games are those of `play`."""
     monkeypatch.setattr("vantage.runtimes.evaluator.play_games", play)
     config = vantage.configure("a2c", env="CartPole-v1", threads=1, eval_every=1_000, **options)

@@ -12,7 +12,7 @@ def test_a_clock_that_ran_out_evaluates_no_policy_twice() -> None:
     assert not progress.unevaluated_for(1e-9), "no step was made"
     progress.add(Advance(steps=1))
     assert progress.unevaluated_for(1e-9) and not progress.unevaluated_for(1000) and not progress.unevaluated_for(0)
-    progress.evaluated()
+    progress.restart_evaluation_clock()
     assert not progress.unevaluated_for(1e-9)
 
 

@@ -117,12 +117,12 @@ def test_killed_workers_and_nodes_are_replaced_and_new_nodes_used(
 
     victim = next(member for member in run._requests.values() if member.node == first)
     os.kill(ray.get(victim.actor.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
-    training.until(lambda: run._restarts == 1)
+    training.until(lambda: run._restarts.count == 1)
     training.learns()
     training.until(lambda: training.nodes().count(first) == 2)
 
     cluster.remove_node(second, allow_graceful=False)
-    training.until(lambda: run._restarts == 2)
+    training.until(lambda: run._restarts.count == 2)
     training.learns()
     assert set(training.nodes()) == {first}, "the others train; the third waits for room"
 
@@ -145,7 +145,7 @@ def test_killed_workers_and_nodes_are_replaced_and_new_nodes_used(
 def test_an_environment_that_raises_or_hangs_in_one_worker_alone_costs_its_rollout(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     training = Training(tmp_path, monkeypatch, "raise hang", env_timeout=3.0)
-    training.until(lambda: training.run._restarts == 2)
+    training.until(lambda: training.run._restarts.count == 2)
     training.until(lambda: len(training.nodes()) == 2)
     training.learns()
     training.assert_only_work_in_flight_is_lost()

@@ -25,7 +25,8 @@ from vantage.runtimes.ray import RayRun  # noqa: E402
 
 
 def test_a_module_that_a_node_lacks_is_one_line_and_not_tried_again() -> None:
-    error = ray_cluster.describe(ray.exceptions.RayError("The actor died\nModuleNotFoundError: No module named 'mine'"))
+    died = ray.exceptions.RayError("The actor died\nModuleNotFoundError: No module named 'mine'")
+    error = ray_cluster.failure_of(died)
     assert isinstance(error, ConfigError) and "No module named 'mine'; install" in str(error)
 
 
@@ -68,7 +69,7 @@ def test_small_weights_travel_in_the_request_and_large_ones_through_the_object_s
 
 def test_gradients_leave_the_buffers_of_a_module_behind_which_is_refused() -> None:
     run = RayRun.__new__(RayRun)
-    run.config, run._sends_gradients = configure("curious:CuriousA2C", send="gradients"), True
+    run.config = configure("curious:CuriousA2C", send="gradients")
     with pytest.raises(ConfigError, match=r"buffers of the module of .*give send='rollouts'"):
         run._prepare(None, None)
 

@@ -19,7 +19,7 @@ from vantage.learning.learner import Learner
 from vantage.runs import checkpoint
 from vantage.runs.checkpoint import load_latest, load_named, save_as
 from vantage.runs.metrics import read_metrics
-from vantage.runtimes import recorder
+from vantage.runtimes import best_policy, recorder
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
 from vantage.types import Rollout
@@ -220,14 +220,14 @@ def test_an_interrupt_between_two_reports_saves_the_run(tmp_path: Path) -> None:
 
 
 def test_a_best_that_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, failures = recorder.save_as, [CheckpointError("no space left on the device")]
+    real, failures = best_policy.save_as, [CheckpointError("no space left on the device")]
 
     def failing_once(*arguments: Any, **contents: Any) -> Path:
         if failures:
             raise failures.pop()
         return real(*arguments, **contents)
 
-    monkeypatch.setattr(recorder, "save_as", failing_once)
+    monkeypatch.setattr(best_policy, "save_as", failing_once)
     finish(configure(env="tiny:Bandit", steps=1_024, eval_every=128, eval_episodes=2), tmp_path / "run")
     assert not failures
     assert {"model"} <= load_named(tmp_path / "run", "best").tensors.keys() <= {"model", "rewards"}

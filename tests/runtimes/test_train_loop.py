@@ -19,7 +19,7 @@ from vantage.runs.checkpoint import load_latest
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter, read_metrics
-from vantage.runtimes.evaluator import Evaluated
+from vantage.runtimes.evaluator import EvaluationResult
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder
 from vantage.runtimes.startup import new_model
@@ -84,7 +84,7 @@ def recorder(tmp_path: Path) -> Recorder:
 
 def evaluate(recorder: Recorder, score: float, step: int, steps: int = 0) -> None:
     metrics = {"eval/mean_reward": score, "eval/deterministic": 1.0}
-    recorder.evaluated(Evaluated(metrics, False, score, steps), step)
+    recorder.record_evaluation(EvaluationResult(metrics, False, score, steps), step)
 
 
 def test_an_evaluation_that_is_due_when_a_goal_is_reached_is_made_though_late_games_miss_it(
@@ -115,7 +115,7 @@ def test_an_evaluation_that_took_longer_than_its_interval_is_followed_by_one_of_
         recorder: Recorder) -> None:
     recorder.config, progress = recorder.config.change(eval_every=0, eval_every_seconds=1e-9), recorder.progress
     progress.add(Advance(steps=100))
-    progress.evaluated()  # begins
+    progress.restart_evaluation_clock()  # begins
     evaluate(recorder, 1.0, 100, steps=5)
     assert not recorder.last_evaluation_due and progress.last_eval_steps == progress.eval_steps == 5
     progress.add(Advance(steps=1))

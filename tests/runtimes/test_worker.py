@@ -22,8 +22,8 @@ from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes import hogwild
 from vantage.runtimes.child_processes import Process
-from vantage.runtimes.evaluator import Evaluated, Evaluator
-from vantage.runtimes.hogwild_worker import work
+from vantage.runtimes.evaluator import EvaluationResult, Evaluator
+from vantage.runtimes.hogwild_worker import worker_main
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.training import train_updates
@@ -84,7 +84,7 @@ def test_workers_and_their_replacements_have_environments_and_random_draws_of_th
 
 def test_a_worker_runs_with_the_threads_of_the_config() -> None:
     config = configure(threads=3, num_workers=1, steps=20)
-    work(Messages(), config, 0, 0, share(config), 0)  # type: ignore[arg-type]
+    worker_main(Messages(), config, 0, 0, share(config), 0)  # type: ignore[arg-type]
     assert torch.get_num_threads() == 3
 
 
@@ -107,7 +107,7 @@ def test_schedules_follow_the_steps_of_all_workers(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("vantage.runtimes.hogwild_worker.REPORT_EVERY_SECONDS", 0.0)
     messages = OtherWorkerContinues()
-    work(messages, config, 1, 1, shared, 0)  # type: ignore[arg-type]
+    worker_main(messages, config, 1, 1, shared, 0)  # type: ignore[arg-type]
     rates = [message.metrics["train/learning_rate"] for message in messages if message.updates]
     assert before[:3] == [100, 140, 180] and len(rates) == 8
     assert rates == pytest.approx([1e-2 * (1 - step / 400) for step in before[:8]])
@@ -293,12 +293,13 @@ def test_best_holds_the_evaluated_policy_though_workers_go_on_meanwhile(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[dict[str, torch.Tensor]] = []
 
-    def evaluate(evaluator: Evaluator, model: Any, step: int, **options: Any) -> Generator[None, None, Evaluated]:
+    def evaluate(evaluator: Evaluator, model: Any, step: int,
+                 **options: Any) -> Generator[None, None, EvaluationResult]:
         played.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
         for _ in range(3):
             stand_ins.shared.vector.add_(1.0)
             yield
-        return Evaluated({"eval/mean_reward": 1.0, "eval/deterministic": 1.0}, False, 1.0, 0)
+        return EvaluationResult({"eval/mean_reward": 1.0, "eval/deterministic": 1.0}, False, 1.0, 0)
 
     stand_ins = StandIns(monkeypatch, [Advance(updates=1)])
     monkeypatch.setattr(Evaluator, "evaluate", evaluate)

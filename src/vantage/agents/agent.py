@@ -230,17 +230,18 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False, env:
 
 def load_for(call: str, run: str | Path, *, checkpoint: str, trust: bool,
              objects: Mapping[str, Any]) -> Agent:
-    """`load` for `call`, the function of Vantage that messages name, with the `handed_over` objects."""
+    """`load` with `handed_over` objects; messages name `call`, the function of the user."""
     path = local_path(run)
     policy = read_policy(path, checkpoint, trust=trust, objects=objects, call=call)
     description = policy.description
     config = description.config
     spec = description.spec
     model = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
+    source = path
+    config_source = "its header"
     if path.is_dir():
-        source, config_source = path / description.checkpoint, "config.json"
-    else:
-        source, config_source = path, "its header"
+        source = path / description.checkpoint
+        config_source = "config.json"
     with fitting(source, policy.tensors, model, config_source):
         model.load_state_dict(policy.tensors)
     saved = description.scores.get("eval/deterministic") if config.run.evaluates else None

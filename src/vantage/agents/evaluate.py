@@ -172,8 +172,8 @@ def _summary(agent: Agent, envs: Environments, games: list[Episode], episodes: i
     )
 
 
-def load_player(run: str | Path | Agent, checkpoint: str, deterministic: bool | None, *, episodes: int,
-                seed: int, trust: bool, call: str = "record",
+def load_player(run: str | Path | Agent, checkpoint: str, deterministic: bool | None, *,
+                episodes: int, seed: int, trust: bool, call: str = "record",
                 objects: Mapping[str, Any] | None = None) -> tuple[Agent, bool]:
     """The agent of `run`, which may be one already, and whether it takes the most probable actions.
 
@@ -184,7 +184,8 @@ def load_player(run: str | Path | Agent, checkpoint: str, deterministic: bool | 
     if not isinstance(run, Agent):
         agent = load_for(call, run, checkpoint=checkpoint, trust=trust, objects=objects or {})
     elif checkpoint != "auto" or objects:
-        raise ConfigError(f"{run} is loaded already; give its run to choose a checkpoint or other code")
+        raise ConfigError(f"{run} is loaded already; give its run to choose a checkpoint or other "
+                          "code")
     else:
         agent = run
     check_sources(agent.config)

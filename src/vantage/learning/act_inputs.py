@@ -22,17 +22,14 @@ def to_numpy(obs: Any) -> Any:
         return obs.detach().cpu().numpy()
     if isinstance(obs, Mapping):
         return {key: to_numpy(part) for key, part in obs.items()}
-    if isinstance(obs,
-                  tuple | list) and any(isinstance(part, Tensor | Mapping | tuple) for part in obs):
-        return tuple(map(to_numpy, obs))
+    if isinstance(obs, tuple | list):
+        has_parts = any(isinstance(part, Tensor | Mapping | tuple) for part in obs)
+        return tuple(map(to_numpy, obs)) if has_parts else obs
     return obs
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """`array` as a tensor: bytes as they are, all else in float32.
-
-    It is copied where torch cannot share it.
-    """
+    """`array` as a tensor, of bytes or float32; copies it if torch cannot share its memory."""
     array = array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
@@ -49,8 +46,10 @@ def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:
             raise ValueError(f"the policy was trained with masks: give action_mask [B, {width}]")
         return None
     parts = to_numpy(mask)
-    if isinstance(parts, tuple | list) and tuple(np.shape(part)[-1:] for part in parts) == tuple((n,) for n in sizes):
-        parts = np.concatenate([np.asarray(part) for part in parts], axis=-1)
+    if isinstance(parts, tuple | list):
+        widths = [np.shape(part)[-1:] for part in parts]
+        if widths == [(size,) for size in sizes]:
+            parts = np.concatenate([np.asarray(part) for part in parts], axis=-1)
     array = np.asarray(parts)
     columns = array.size / batch
     if columns != width:

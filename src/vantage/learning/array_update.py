@@ -1,4 +1,4 @@
-"""PPO's gradients of small MLPs in NumPy, minibatch by minibatch; `minibatches` has those of all else."""
+"""PPO's gradients of small MLPs in NumPy, minibatch by minibatch. `minibatches` serves the rest."""
 
 from __future__ import annotations
 

@@ -38,13 +38,15 @@ class Position:
     @classmethod
     def after(cls, step: First | Step, state: State, device: torch.device) -> Position:
         """The position after a reset or step of the environments, with the policy's `state`."""
-        mask = None if step.action_mask is None else torch.as_tensor(step.action_mask, device=device)
+        mask: Tensor | None = None
+        if step.action_mask is not None:
+            mask = torch.as_tensor(step.action_mask, device=device)
         obs = map_parts(lambda part: torch.as_tensor(part, device=device), step.obs)
         return cls(obs, torch.as_tensor(step.is_first, device=device), mask, state)
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class Collection:
     """A rollout and how it was collected."""
 
     rollout: Rollout
@@ -59,7 +61,7 @@ class Collected:
 @torch.no_grad()
 def collect(model: ActorCritic, envs: Environments, position: Position, *, length: int,
             generator: torch.Generator, activation_cache: bool = False,
-            values: bool = False) -> Collected:
+            values: bool = False) -> Collection:
     """Take `length` steps with sampled actions in each environment, starting from `position`.
 
     With `activation_cache` the rollout has one, if the model supports it; with `values` it has the
@@ -90,22 +92,19 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
         _, bootstrap_values, _ = model.step_with_values(obs, position.is_first, state, mask)
         rollout.values[length] = bootstrap_values
     act_seconds = perf_counter() - started - env_seconds
-    return Collected(rollout, position, tuple(episodes), env_seconds, act_seconds)
+    return Collection(rollout, position, tuple(episodes), env_seconds, act_seconds)
 
 
 @torch.enable_grad()
 def step_envs(envs: Environments, actions: Tensor) -> Step:
-    """One step of the environments, with gradients enabled for those that compute some of their own."""
+    """One step of the environments, with gradients enabled for those that compute their own."""
     chosen: Any = actions if envs.takes_tensors else actions.cpu().numpy()
     return envs.step(chosen)
 
 
 @torch.enable_grad()
 def reset_envs(envs: Environments, seed: int | None = None) -> First:
-    """Reset the environments, or with a `seed` restart them from it.
-
-    Gradients are as in `step_envs`.
-    """
+    """Reset the environments, or restart them from `seed`. Gradients are as in `step_envs`."""
     return envs.reset() if seed is None else envs.restart(seed)
 
 
@@ -163,7 +162,7 @@ def act_by_arrays(model: ActorCritic, arrays: MlpArrays, rollout: Rollout, t: in
 
 
 def store(rollout: Rollout, t: int, step: Step) -> None:
-    """Write the result of step t to the rollout: its reward, and the observation after it at t + 1."""
+    """Write step t to the rollout: its reward at t, the observation after it at t + 1."""
     _write(rollout.obs, t + 1, step.obs)
     rollout.rewards[t] = torch.as_tensor(step.rewards)
     rollout.terminated[t] = torch.as_tensor(step.terminated)

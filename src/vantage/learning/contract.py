@@ -16,7 +16,8 @@ def check_loss(result: Any, algo: str) -> tuple[Tensor, Mapping[str, Tensor]]:
 
     Raises ConfigError for anything else.
     """
-    start = f"the loss of algorithm={algo} must return a scalar tensor and a mapping of names to scalar tensors to log"
+    start = (f"the loss of algorithm={algo} must return a scalar tensor and a mapping of names to "
+             "scalar tensors to log")
     if not (isinstance(result, tuple | list) and len(result) == 2):
         raise ConfigError(f"{start}, not {_in_words(result)}")
     loss, metrics = result

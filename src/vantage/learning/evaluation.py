@@ -34,22 +34,23 @@ def result_of(games: Generator[None, None, Result]) -> Result:
 
 @torch.no_grad()
 def play_games(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
-               generator: torch.Generator, seed: int | None = None) -> Generator[None, None, list[Episode]]:
-    """Play `episodes` games; returns their raw scores in the order in which they end.
+               generator: torch.Generator,
+               seed: int | None = None) -> Generator[None, None, list[Episode]]:
+    """Play `episodes` games, yielding before every step; returns them in the order of their ends.
 
-    Yields before every step.
-
-    With a `seed` these are the first games of that seed, else the next ones. Each environment plays a fixed share of
-    the games, its first ones: otherwise short games would be counted more often than long ones. Of more environments
-    than games some play games that do not count.
-    A game that reaches `envs.longest_game` steps is cut, and is the last one of an environment that cannot be reset.
+    With a `seed` these are the first games of that seed, else the next ones. Each environment plays
+    a fixed share of the games, its first ones: otherwise short games would be counted more often
+    than long ones. If there are more environments than games, the games of some do not count. A
+    game that reaches `envs.longest_game` steps is cut, and is then the last of its environment,
+    which cannot be reset.
     """
     _check_fits(model, envs)
     share, rest = divmod(episodes, envs.num_envs)
     remaining = [share + (env < rest) for env in range(envs.num_envs)]
     device = next(model.parameters()).device
     position = Position.after(reset_envs(envs, seed), model.initial_state(envs.num_envs), device)
-    scores, lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
+    scores = np.zeros(envs.num_envs)
+    lengths = np.zeros(envs.num_envs, np.int64)
     finished: list[Episode] = []
     while any(remaining):
         yield
@@ -94,15 +95,22 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
     _check_fits(model, envs)
     device = next(model.parameters()).device
     position = Position.after(reset_envs(envs), model.initial_state(1), device)
-    score, length, ended = 0.0, 0, False
+    score = 0.0
+    length = 0
+    ended = False
     while True:
-        params, values, state = model.step_with_values(position.obs, position.is_first, position.state,
-                                                       position.action_mask)
+        params, values, state = model.step_with_values(
+            position.obs, position.is_first, position.state, position.action_mask)
         yield GameStep(float(values[0]), score, length, ended)
         step = step_envs(envs, _choose(model, params, generator, deterministic=deterministic))
         position = Position.after(step, state, device)
         ended = bool(step.episodes)
-        score, length = (0.0, 0) if step.is_first[0] else (score + float(step.rewards[0]), length + 1)
+        if step.is_first[0]:
+            score = 0.0
+            length = 0
+        else:
+            score += float(step.rewards[0])
+            length += 1
 
 
 def _check_fits(model: ActorCritic, envs: Environments) -> None:

@@ -21,8 +21,9 @@ _AVERAGE = "the average policy"
 
 
 def backward(loss: Tensor, parameters: Sequence[Tensor]) -> None:
-    """Write the gradient of a scalar into the `grad` of each parameter; zero for frozen and unused ones.
+    """Write the gradient of a scalar into the `grad` of each parameter.
 
+    It is zero for frozen and unused ones.
     `Tensor.backward` would add to zeroed gradients, which takes two more passes over the memory.
     """
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
@@ -37,18 +38,16 @@ def backward(loss: Tensor, parameters: Sequence[Tensor]) -> None:
 
 
 def clip_gradient(gradient: Tensor, max_norm: float) -> float:
-    """Scale a gradient [P] to at most `max_norm` (0: leave it), in place; returns its norm before."""
+    """Clip a gradient [P] to the norm `max_norm` (0: no limit) in place; returns its old norm."""
     norm = float(torch.linalg.vector_norm(gradient))
     clip_with_norm(gradient, norm, max_norm)
     return norm
 
 
 def clip_with_norm(gradient: Tensor, norm: Number, max_norm: float) -> None:
-    """Scale a gradient, or part of one, with global norm `norm` to at most `max_norm`, in place.
+    """Clip a gradient, or part of one, whose global norm is `norm`, to `max_norm` in place.
 
-    0 means no limit.
-
-    If `norm` is a tensor, the host does not wait for its value.
+    0 means no limit. If `norm` is a tensor, the host does not wait for its value.
     """
     if max_norm <= 0:
         return
@@ -75,7 +74,7 @@ class OwnWeights(GradientSink):
         """One step of the optimiser, then one of the average policy.
 
         Outside `tentative`, the host reads norm, loss and metrics in one transfer before the step.
-        Within, it reads nothing, and returns tensors, unless the loss is a number already.
+        Within it, the host reads nothing, and this returns tensors, unless the loss is a number.
         """
         norm: Number = torch.linalg.vector_norm(gradient)
         if not isinstance(loss, Tensor):  # computed on the host

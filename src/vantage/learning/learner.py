@@ -34,7 +34,7 @@ APPROX_KL = "train/approx_kl"
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
-    """Set the generator's state; returns False, without effect, if `state` is of another kind of device."""
+    """Set the generator's state; returns False if `state` is of another kind of device."""
     if state.shape != generator.get_state().shape:
         return False
     generator.set_state(state)
@@ -42,7 +42,7 @@ def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
 
 
 class Learner:
-    """Updates `model`, and the algorithm's module, by the gradient of the algorithm's loss on rollouts.
+    """Updates `model` and the algorithm's module by the gradient of its loss on rollouts.
 
     `sink` applies gradients to the weights: by default `OwnWeights`. Runtimes whose processes share
     weights replace it.
@@ -62,12 +62,15 @@ class Learner:
             self.buffers = Buffers(self.module)
         self.flat = FlatParameters(parameters_of(model, self.module))
         device = self.flat.vector.device
-        self.reward_normalizer = RewardNormalizer(config.envs_per_process,
-                                                  device) if config.env.reward_norm else None
+        self.reward_normalizer: RewardNormalizer | None = None
+        if config.env.reward_norm:
+            self.reward_normalizer = RewardNormalizer(config.envs_per_process, device)
         decay = self.needs.average_decay
         self.average = None if decay is None else AveragePolicy(model, decay)
-        self.generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "learner", stream))
-        self.minibatch_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "minibatches", stream))
+        seed = derive_seed(config.run.seed, "learner", stream)
+        self.generator = torch.Generator(device).manual_seed(seed)
+        minibatch_seed = derive_seed(config.run.seed, "minibatches", stream)
+        self.minibatch_generator = torch.Generator().manual_seed(minibatch_seed)
         self.sink: GradientSink = OwnWeights(self.flat, config.optimizer, self.average)
 
     def change(self, config: LearningConfig) -> None:
@@ -81,16 +84,17 @@ class Learner:
     # An environment with a network of its own may have disabled gradients for the process.
     @torch.enable_grad()
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
-        """Learn from `rollout` with the coefficients of `step`; returns metrics, means over gradient steps.
+        """Learn from `rollout` with the coefficients of `step`.
 
-        Takes one gradient step, or one for each minibatch if the algorithm reuses rollouts. Raises
-        NonFiniteError if the loss or the gradient of a step is not finite; weights and buffers are then
-        those before the update.
+        Takes one gradient step, or one for each minibatch if the algorithm reuses rollouts; returns
+        the means of their metrics. Raises NonFiniteError if the loss or the gradient of a step is
+        not finite; weights and buffers are then those before the update.
         """
         buffers_before = None if self.buffers is None else self.buffers.read()
         try:
             if self.needs.reuse is not None:
-                metrics = self._update_in_minibatches(self._prepared(rollout), step, self.needs.reuse)
+                metrics = self._update_in_minibatches(self._prepared(rollout), step,
+                                                      self.needs.reuse)
             else:
                 steps = StepMetrics(self.flat.vector.device)
                 loss = self._backward(self.loss(rollout, step, replayed=replayed), rollout.valid)
@@ -108,7 +112,8 @@ class Learner:
         return metrics
 
     @torch.enable_grad()
-    def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, rollout: Rollout, step: int, *,
+             replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
         algorithm = cast(Algorithm, self.config.algorithm)
         return algorithm.loss(self.model, self._prepared(rollout),
@@ -127,22 +132,21 @@ class Learner:
         steps = StepMetrics(self.flat.vector.device)
 
         def read() -> list[dict[str, float]]:
-            """The metrics of all steps so far.
-
-            Raises NonFiniteError for the first that is not finite.
-            """
+            """The metrics of all steps so far. NonFiniteError for the first that is not finite."""
             rows = steps.read()
             for row in rows:
                 _check_finite(row, "value targets", targets, step)
             return rows
 
-        gradients = self._gradients(rollout, advantages, targets, extra, update, reuse)
+        losses = self._gradients(rollout, advantages, targets, extra, update, reuse)
         with self.sink.tentative():
             try:
-                for loss in gradients:
+                for loss in losses:
                     metrics = self._move(loss, "value targets", targets, step)
                     steps.add(metrics)
-                    if reuse.max_kl is not None and float(metrics.get(APPROX_KL, 0.0)) > reuse.max_kl:
+                    if reuse.max_kl is None:
+                        continue
+                    if float(metrics.get(APPROX_KL, 0.0)) > reuse.max_kl:
                         break
             except Exception:
                 read()  # the loss may have failed because the weights are not finite
@@ -157,7 +161,8 @@ class Learner:
                         self.sink.rank, self.sink.num_ranks)
         num_steps = rollout.rewards.numel()
         if self.module is None and is_written_out(algorithm, self.model, num_steps):
-            yield from array_gradients(algorithm, self.model, rollout, advantages, targets, pieces, update)
+            yield from array_gradients(algorithm, self.model, rollout, advantages, targets, pieces,
+                                       update)
             return
         for minibatch in minibatches(rollout, advantages, targets, self.model, pieces, extra):
             yield self._backward(algorithm.loss(self.model, minibatch, update), minibatch.valid)
@@ -208,11 +213,12 @@ class Learner:
         return metrics
 
     def observe(self, rollout: Rollout, step: int) -> None:
-        """Update the running statistics of all normalisers from a fresh rollout, after the update on it.
+        """Update the running statistics of all normalisers by a new rollout, after its update.
 
         Ranks exchange those of their rollouts, so that all have the same, of all environments.
         """
-        batches, rewards = self.model.batches(rollout.obs), self.reward_normalizer
+        batches = self.model.batches(rollout.obs)
+        rewards = self.reward_normalizer
         if rewards is not None:
             batches.append((rewards.merge, rewards.batch(rollout.rewards, rollout.is_first,
                                                          self.config.at("gamma", step))))
@@ -239,7 +245,7 @@ class Learner:
             self.reward_normalizer.load_state_dict(rewards)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """The tensors of a checkpoint, by group: model, optimizer, module, rewards, average, minibatches."""
+        """The tensors of a checkpoint: groups such as "model" and "optimizer"."""
         tensors = {"model": dict(self.model.state_dict()),
                    "optimizer": self.sink.optimizer_tensors()}
         if self.module is not None:
@@ -284,10 +290,11 @@ def _check_finite(metrics: Mapping[str, Number], kind: str, learned: Tensor, ste
     if math.isfinite(metrics["train/grad_norm"]) and math.isfinite(metrics[LOSS]):
         return
     terms = ", ".join(f"{name.removeprefix('train/')} {float(value):.4g}"
-                      for name, value in metrics.items() if name)
+                      for name, value in metrics.items() if name != LOSS)
     if learned.numel():  # a rank may have no part of a minibatch
-        terms += f"; {kind} of this process from {learned.min().item():.4g} to {learned.max().item():.4g}"
+        terms += (f"; {kind} of this process from {learned.min().item():.4g} to "
+                  f"{learned.max().item():.4g}")
     raise NonFiniteError(
-        f"the loss at step {step} is not finite (loss {float(metrics[LOSS]):.4g}, {terms}). The weights were not "
-        "changed. Try a lower --lr, --max-grad-norm 0.5, or --obs-norm / --reward-norm if observations or rewards are "
-        "large")
+        f"the loss at step {step} is not finite (loss {float(metrics[LOSS]):.4g}, {terms}). The "
+        "weights were not changed. Try a lower --lr, --max-grad-norm 0.5, or --obs-norm / "
+        "--reward-norm if observations or rewards are large")

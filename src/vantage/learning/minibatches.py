@@ -1,4 +1,4 @@
-"""Minibatches of a rollout: shuffled steps, or whole environments where the policy has recurrent memory."""
+"""Minibatches of a rollout: shuffled steps, or whole environments with recurrent memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
     policy that acted: Hilton, Cobbe and Schulman 2022, arXiv:2110.00641, section 3.
     """
     length, num_envs = rollout.rewards.shape
-    at_once = num_envs if model.recurrent or rollout.rewards.is_cuda else max(1, _UNROLLED // length)
+    at_once = max(1, _UNROLLED // length)
+    if model.recurrent or rollout.rewards.is_cuda:
+        at_once = num_envs
     outputs = [_unroll(rollout, slice(first, first + at_once), model)
                for first in range(0, num_envs, at_once)]
     params = torch.cat([part for part, _ in outputs], 1)[:-1]
@@ -48,10 +50,11 @@ def _unroll(rollout: Rollout, envs: slice, model: ActorCritic) -> tuple[Tensor, 
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """How a rollout is cut into minibatches: about `size` steps in random order, each step once an epoch.
+    """How a rollout is cut into minibatches of about `size` steps in random order.
 
-    Data-parallel ranks have equal generators and draw the same minibatches of all environments; each
-    takes the part that consists of its own environments, which may be empty.
+    Each step is in one minibatch of an epoch. Data-parallel ranks have equal generators and draw
+    the same minibatches of all environments; each takes the part of its own environments, which may
+    be empty.
     """
 
     size: int
@@ -80,10 +83,10 @@ class Pieces:
 
 def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic,
                 pieces: Pieces, extra: Mapping[str, Tensor] | None = None) -> Iterator[Minibatch]:
-    """The minibatches of all epochs; `advantages`, `targets` and `extra` [T, B, ...] are of the whole rollout.
+    """The minibatches of all epochs.
 
-    With recurrent memory a minibatch is whole environments in order of time, otherwise single
-    steps, [1, N].
+    `advantages`, `targets` and `extra` [T, B, ...] are of the whole rollout. With recurrent memory
+    a minibatch is whole environments in order of time, otherwise single steps, [1, N].
     """
     # With one epoch each input is used once. Raw inputs take a quarter of the memory until then.
     prepares_late = pieces.epochs == 1 and rollout.inputs is None
@@ -99,10 +102,11 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
 
 
 def whole_batch(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic,
-                extra: Mapping[str, Tensor] | None = None, *, raw_inputs: bool = False) -> Minibatch:
+                extra: Mapping[str, Tensor] | None = None, *,
+                raw_inputs: bool = False) -> Minibatch:
     """All steps of `rollout` as one minibatch [T, B], without memory [1, T * B].
 
-    With `raw_inputs` the inputs are as the observations came.
+    With `raw_inputs` the inputs are not prepared for the network.
     """
     assert rollout.values is not None
     is_first = rollout.is_first[:-1]
@@ -125,7 +129,7 @@ def whole_batch(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
 
 
 def _order(items: int, blocks: int, generator: torch.Generator) -> Tensor:
-    """A random order [N] of `items` that takes one item of each of `blocks` consecutive blocks in turn."""
+    """A random order [N] of `items`, which takes an item of each of `blocks` blocks in turn."""
     size = items // blocks
     orders = [torch.randperm(size, generator=generator) + block * size for block in range(blocks)]
     return torch.stack(orders, 1).flatten()

@@ -15,11 +15,10 @@ from vantage.models.actor_critic import ActorCritic
 
 
 def make_module(config: LearningConfig, model: ActorCritic) -> nn.Module | None:
-    """The module that the algorithm's `build` returns, on the device of `model`.
+    """The module that the algorithm's `build` returns, on the device of `model`; None without it.
 
-    Its weights are the same in all processes.
-
-    None without `build`. Leaves torch's generator as it is. ConfigError for what cannot be trained or saved.
+    Its weights are the same in all processes. The state of torch's generator does not change.
+    Raises ConfigError for a module that cannot be trained or saved.
     """
     build = getattr(config.algorithm, "build", None)
     if build is None:
@@ -48,27 +47,28 @@ def module_in_words(module: nn.Module, algo: str) -> str:
     trained = sum(part.numel() for part in module.parameters() if part.requires_grad)
     fixed = sum(part.numel() for part in module.parameters() if not part.requires_grad)
     buffers = sum(part.numel() for part in module.buffers())
-    return f"module of {algo}: {trained:,} weights learned, {fixed:,} fixed, {buffers:,} numbers in buffers"
+    return (f"module of {algo}: {trained:,} weights learned, {fixed:,} fixed, {buffers:,} numbers "
+            "in buffers")
 
 
 def load_module(module: nn.Module, tensors: Mapping[str, Tensor], algo: str) -> None:
-    """Load `tensors` of a checkpoint. Raises ConfigError if `build` returns another module than then."""
+    """Load `tensors` of a checkpoint. ConfigError if `build` returned another module then."""
     present = module.state_dict()
     for name in {**present, **tensors}:
-        theirs, ours = (list(each[name].shape) if name in each else "nothing"
-                        for each in (tensors, present))
-        if theirs != ours:
-            raise ConfigError(f"build of algorithm={algo} returns another module than when the run was saved: "
-                              f"{name} was {theirs} and is {ours}; restore the class as it was")
+        saved_shape = list(tensors[name].shape) if name in tensors else "nothing"
+        shape = list(present[name].shape) if name in present else "nothing"
+        if saved_shape != shape:
+            raise ConfigError(
+                f"build of algorithm={algo} returns another module than when the run was saved: "
+                f"{name} was {saved_shape} and is {shape}; restore the class as it was")
     module.load_state_dict(tensors)
 
 
 class Buffers:
-    """The buffers of a module as one float64 vector [N].
+    """The buffers of a module as one float64 vector [N], which holds float32 and integers exactly.
 
-    It holds float32 and integers exactly.
-
-    Each process changes its own. Then all take the mean of the floating-point ones, and the first process's others.
+    Each process changes its own. Then all take the mean of the floating-point buffers, and the
+    first process's other buffers.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -82,7 +82,7 @@ class Buffers:
 
     @torch.no_grad()
     def merge(self, rows: Tensor) -> None:
-        """Merge the rows [R, N] of all processes into the buffers; a single row is copied bit for bit."""
+        """Merge the rows [R, N] of all processes into the buffers; a single row is copied."""
         offset = 0
         for buffer in self._module.buffers():
             part = rows[:, offset:offset + buffer.numel()]

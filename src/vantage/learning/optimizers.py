@@ -30,14 +30,12 @@ STATISTICS: Mapping[str, Mapping[str, float]] = {
 
 
 class FlatOptimizer:
-    """An optimiser of `STATISTICS`.
-
-    It updates `shared` statistics if given; their owner then saves and loads them.
-    """
+    """An optimiser of `STATISTICS`, which the owner of `shared` statistics saves and loads."""
 
     def __init__(self, config: OptimizerConfig, vector: Tensor,
                  shared: Mapping[str, Tensor] | None = None) -> None:
-        self._config, self._vector = config, vector
+        self._config = config
+        self._vector = vector
         self._statistics = dict(shared or {})
 
     @torch.no_grad()
@@ -56,7 +54,7 @@ class FlatOptimizer:
         return dict(self._statistics)
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore `tensors`. KeyError or RuntimeError if they are of another optimiser or length."""
+        """Restore `tensors`. KeyError or RuntimeError if their optimiser or length is another."""
         self._statistics = self._fresh() if tensors else {}
         for name, statistic in self._statistics.items():
             statistic.copy_(tensors[name])
@@ -71,7 +69,7 @@ def _rmsprop_tf(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tenso
                 config: OptimizerConfig, lr: float) -> None:
     """TensorFlow's RMSProp, which produced the published A2C and A3C scores.
 
-    s ← α s + (1-α) g²,  θ ← θ - lr g / √(s + ε)            Mnih et al. 2016, arXiv:1602.01783, section 4, eq. 8 and 9
+    s ← α s + (1-α) g²,  θ ← θ - lr g / √(s + ε)       Mnih et al. 2016, arXiv:1602.01783, eq. 8, 9
 
     ε is inside the root, and s starts at 1, which warms the step size up. In torch ε is outside and
     s starts at 0.
@@ -91,11 +89,10 @@ def _rmsprop(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor],
 
 def _adam(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor],
           config: OptimizerConfig, lr: float) -> None:
-    """torch.optim.Adam, Kingma and Ba 2015, arXiv:1412.6980, or AMSGrad.
+    """torch.optim.Adam, Kingma and Ba 2015, arXiv:1412.6980.
 
-    AMSGrad if the statistics include the largest second moment.
-
-    On a CPU the fused kernel makes one pass over the memory: 0.9 ms for the 1.2 million weights of Pong instead of 3.7.
+    AMSGrad if the statistics include the largest second moment. On a CPU the fused kernel makes one
+    pass over the memory: 0.9 ms for the 1.2 million weights of Pong instead of 3.7.
     """
     largest = [statistics[name] for name in ("max_exp_avg_sq",) if name in statistics]
     adam([vector], [gradient], [statistics["exp_avg"]], [statistics["exp_avg_sq"]], largest,
@@ -108,7 +105,7 @@ _MOVES = {"rmsprop_tf": _rmsprop_tf, "rmsprop": _rmsprop, "adam": _adam, "amsgra
 
 
 class TorchOptimizer:
-    """Any other class of torch.optim, with its defaults except for the learning rate and `options`."""
+    """Any other class of torch.optim; only the learning rate and `options` are not its defaults."""
 
     def __init__(self, kind: type[torch.optim.Optimizer], vector: Tensor,
                  options: dict[str, Any]) -> None:
@@ -140,10 +137,10 @@ Optimizer = FlatOptimizer | TorchOptimizer
 
 
 def make_optimizer(config: OptimizerConfig, vector: Tensor) -> Optimizer:
-    """The optimiser of `vector` that the config names: one of `STATISTICS`, or a class of torch.optim.
+    """The optimiser that the config names: one of `STATISTICS`, or a class of torch.optim.
 
-    `optimizer_eps` applies to every optimiser that has one. ConfigError for an unknown name, and for optimisers that
-    need more than one vector and its gradient.
+    `optimizer_eps` applies to every optimiser that has one. ConfigError for an unknown name, and
+    for optimisers that need more than one vector and its gradient.
     """
     name = config.optimizer
     if name in STATISTICS:

@@ -1,11 +1,9 @@
-"""Finds state of a user's algorithm that no checkpoint holds.
-
-Checkpoints only hold its hyperparameters and its module.
-"""
+"""Finds state of a user's algorithm that no checkpoint holds: all but numbers and its module."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -30,6 +28,10 @@ def own_state(algorithm: object) -> frozenset[str]:
     attributes |= getattr(algorithm, "__dict__", {})
     names: set[str] = set()
     for name, value in attributes.items():
-        parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+        parts: Iterable[Any] = [value]
+        if isinstance(value, dict):
+            parts = value.values()
+        elif isinstance(value, list | tuple):
+            parts = value
         names |= {f"{name} ({type(part).__name__})" for part in parts if isinstance(part, _STATE)}
     return frozenset(names)

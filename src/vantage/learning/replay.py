@@ -1,8 +1,8 @@
-"""Experience replay: a ring buffer of whole rollouts, for uniform samples or all of it. No learning here.
+"""Experience replay: a ring buffer of whole rollouts. No learning here.
 
-A row is the rollout of one environment: raw single observations, the policy's state before the first, and the
-parameters of the distribution that acted. Frames that a stack repeats are stored once: rollouts of 20 with stacks of 4
-take 24 frames of 84x84 bytes instead of 84.
+A row is the rollout of one environment: raw single observations, the policy's state before the
+first, and the parameters of the distribution that acted. Frames that a stack repeats are stored
+once: rollouts of 20 with stacks of 4 take 24 frames of 84x84 bytes instead of 84.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ class Replay:
         self.rollouts += num_envs
 
     def sample(self, like: Rollout, generator: torch.Generator) -> Rollout:
-        """One stored rollout per environment of `like`, on its device.
+        """A stored rollout for each environment of `like`, on its device.
 
         Drawn uniformly with replacement.
         """
-        return self._take(torch.randint(len(self), (like.rewards.shape[1],), generator=generator),
-                          like)
+        num_envs = like.rewards.shape[1]
+        return self._take(torch.randint(len(self), (num_envs,), generator=generator), like)
 
     def all(self, like: Rollout) -> Rollout:
         """All stored rollouts side by side, grouped by environment, on the device of `like`."""
@@ -97,21 +97,22 @@ class Replay:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Tensors for a checkpoint in groups of about 64 MB: the count, then the rows in order."""
-        step = max(1, _SAVED_BYTES * self.capacity // max(1, self.nbytes))
-        groups = {f"rows_{i}": {name: part[start:min(start + step, len(self))]
-                                for name, part in self._rows.items()}
-                  for i, start in enumerate(range(0, len(self), step))}
-        return {"count": {"rollouts": torch.tensor(self.rollouts)}, **groups}
+        size = max(1, _SAVED_BYTES * self.capacity // max(1, self.nbytes))
+        groups = {"count": {"rollouts": torch.tensor(self.rollouts)}}
+        for i, start in enumerate(range(0, len(self), size)):
+            end = min(start + size, len(self))
+            groups[f"rows_{i}"] = {name: part[start:end] for name, part in self._rows.items()}
+        return groups
 
     def load(self, groups: Iterable[tuple[str, Mapping[str, Tensor]]], *,
              multiple: int = 1) -> None:
         """Restore the groups of `tensors`.
 
-        ValueError, KeyError or RuntimeError if they do not fit this replay.
-
-        The rows ever stored must be a multiple of `multiple`. After an error no more rows count than before.
+        ValueError, KeyError or RuntimeError if they do not fit this replay, or if the count of rows
+        is not a multiple of `multiple`. After an error no more rows count than before.
         """
-        rollouts, start = 0, 0
+        rollouts = 0
+        start = 0
         for name, group in groups:
             if name == "count":
                 rollouts = int(group["rollouts"])
@@ -122,7 +123,8 @@ class Replay:
                                  "replay")
             for name, tensor in self._rows.items():
                 part = group[name]
-                if part.dtype != tensor.dtype or part.shape[1:] != tensor.shape[1:] or not part.isfinite().all():
+                fits = part.dtype == tensor.dtype and part.shape[1:] == tensor.shape[1:]
+                if not fits or not part.isfinite().all():
                     raise ValueError(f"{name} is {part.dtype} {list(part.shape[1:])}, not finite "
                                      f"{tensor.dtype} {list(tensor.shape[1:])}")
                 tensor[start:start + rows] = part
@@ -138,7 +140,13 @@ class Replay:
 def _rows(rollout: Rollout) -> dict[str, Tensor]:
     """All parts of a rollout by name, the environment first: [B, T, ...], states [B, ...]."""
     obs = rollout.obs
-    timed = {f"obs.{key}": part for key, part in obs.items()} if isinstance(obs, Mapping) else {"obs": obs}
-    timed |= {name: getattr(rollout, name) for name in _PARTS if getattr(rollout, name) is not None}
+    if isinstance(obs, Mapping):
+        timed = {f"obs.{key}": part for key, part in obs.items()}
+    else:
+        timed = {"obs": obs}
+    for name in _PARTS:
+        part = getattr(rollout, name)
+        if part is not None:
+            timed[name] = part
     rows = {name: part.transpose(0, 1) for name, part in timed.items()}
     return rows | {f"{_STATE}{i}": part for i, part in enumerate(rollout.state)}

@@ -1,6 +1,6 @@
-"""What the gradient steps of an update log.
+"""Metrics of the gradient steps of an update.
 
-It stays on its device until the host reads all of it at once.
+They stay on their device until the host reads them all at once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StepLoss:
     value: Number
     metrics: Mapping[str, Number]
     num_valid: Number
-    """Number of valid steps that it is a mean over."""
+    """Number of valid steps over which it is the mean."""
 
 
 class StepMetrics:

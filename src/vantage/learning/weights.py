@@ -1,6 +1,7 @@
 """Flat parameters, the average policy, and the interface of gradient sinks.
 
-The sink of one process is in `gradients`, those of processes that share weights are in the runtimes. No optimiser here.
+The sink of one process is in `gradients`, those of processes that share weights are in the
+runtimes. No optimiser here.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ class FlatParameters:
         self.move(vector, torch.zeros_like(vector))
 
     def move(self, vector: Tensor, gradient: Tensor, *, keep: bool = True) -> None:
-        """Make the model's parameters and gradients views of these [P], for example in shared memory.
+        """Make the model's parameters and gradients views of these [P], such as shared memory.
 
-        `keep` copies the model's weights into `vector`; otherwise the model takes the weights of `vector`.
+        `keep` copies the model's weights into `vector`; otherwise the model takes its weights.
         """
-        self.vector, self.gradient = vector, gradient
+        self.vector = vector
+        self.gradient = gradient
         offset = 0
         for parameter, size in zip(self.parameters, _sizes(self.parameters), strict=True):
             view = _view_like(vector[offset:offset + parameter.numel()], parameter)
@@ -76,7 +78,7 @@ def _view_like(flat: Tensor, parameter: Tensor) -> Tensor:
 class AveragePolicy:
     """A copy of a model that averages its weights over time and shares its running statistics.
 
-    θ_a ← α θ_a + (1 - α) θ                                         Wang et al. 2017, arXiv:1611.01224, section 3.3
+    θ_a ← α θ_a + (1 - α) θ                       Wang et al. 2017, arXiv:1611.01224, section 3.3
     """
 
     def __init__(self, model: ActorCritic, decay: float) -> None:
@@ -105,19 +107,17 @@ class GradientSink(Protocol):
     """The weights that an update moves; by default of a process that shares no update."""
 
     rank: int = 0
-    """The place of this process among the `num_ranks` that share every update, environments in
-    order."""
+    """The place of this process, and its environments, among `num_ranks` that share updates."""
     num_ranks: int = 1
 
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
-        """Clip `gradient` [P] by global norm and move the weights.
+        """Clip `gradient` [P] by global norm and move the weights; returns norm before and loss.
 
-        Returns the norm before clipping, and the loss.
-
-        All are means over the `num_valid` valid steps of this process. A sink of several processes moves the weights by
-        the mean gradient over all, replaces `metrics` by their means, and returns the mean loss. Nothing moves where
-        the norm or the loss is not finite, except for what `tentative` undoes.
+        Gradient, loss and metrics are means over the `num_valid` valid steps of this process. A
+        sink of several processes moves the weights by the mean gradient over all, replaces
+        `metrics` by their means, and returns the mean loss. Nothing moves if the norm or the loss
+        is not finite, except within `tentative`, which undoes it.
         """
 
     def change(self, config: OptimizerConfig) -> None:
@@ -139,7 +139,4 @@ class GradientSink(Protocol):
         """The optimiser's statistics, for a checkpoint."""
 
     def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore `optimizer_tensors`.
-
-        KeyError, RuntimeError or ValueError where they are of another optimiser.
-        """
+        """Restore `optimizer_tensors`. KeyError, RuntimeError or ValueError if they do not fit."""

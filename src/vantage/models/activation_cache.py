@@ -50,7 +50,9 @@ def run_layer(layer: nn.Conv2d | nn.Linear, x: Tensor, weight: Tensor,
     """The output of `layer` with `weight`: read from the cache under `name`, or stored there."""
     if cache is not None and name in cache:
         out = cache[name].permute(0, 3, 1, 2) if cache[name].dim() == 4 else cache[name]
-        return _Cached.apply(x, weight, layer.bias, out, layer)  # type: ignore[no-any-return,no-untyped-call]
+        cached: Tensor = _Cached.apply(  # type: ignore[no-untyped-call]
+            x, weight, layer.bias, out, layer)
+        return cached
     if isinstance(layer, nn.Linear):
         out = linear(x, weight, layer.bias)
     else:

@@ -57,13 +57,15 @@ class GaussianHead(nn.Module):
 
     def __init__(self, in_features: int, action: ActionSpec, policy: PolicyConfig) -> None:
         super().__init__()
-        size, std = action.sizes[0], policy.std
+        size = action.sizes[0]
+        std = policy.std
         if policy.squash_mean and not all(map(is_bounded, action.low, action.high)):
             raise ConfigError(f"squash_mean=true needs finite action bounds, at most {WIDEST:g} "
                               f"apart, but these are low={action.low}, high={action.high}; use "
                               "squash_mean=false")
         low, high = action.policy_bounds
-        self.squash_mean, self.squash_variance = policy.squash_mean, std == "squashed"
+        self.squash_mean = policy.squash_mean
+        self.squash_variance = std == "squashed"
         self.min_log_std = math.log(policy.min_std) if policy.min_std > 0 else -math.inf
         log_std = torch.full((size,), float(policy.log_std_init))
         constant = std in ("free", "fixed")

@@ -46,8 +46,7 @@ class RunningStats(nn.Module):
         self.register_buffer("var", torch.full((size,), INITIAL_STATS[2]))
         self.register_buffer("count", torch.tensor(INITIAL_STATS[0], dtype=torch.float64))
         self.local_stats: Stats | None = None
-        """The statistics that `merge` updates if the buffers are shared with other processes; None:
-        it updates the buffers."""
+        """The statistics that `merge` updates if processes share the buffers; None: the buffers."""
 
     @property
     def stats(self) -> Stats:
@@ -162,12 +161,17 @@ class PixelNormalizer(RunningStats):
         """Stacked images `x` [N, k*C, H, W] as floats, normalised and multiplied by `unit`."""
         scale = unit / self.var.sqrt().clamp(min=self.LEAST_DEVIATION)
         shift = -self.mean * scale
-        scale, shift = (part.view(self.shape).repeat(x.shape[1] // self.shape[0], 1, 1).unsqueeze(0)
-                        for part in (scale, shift))
-        if x.is_contiguous(memory_format=torch.channels_last):
-            scale, shift = (part.contiguous(memory_format=torch.channels_last)
-                            for part in (scale, shift))
+        scale = self._for_stack(scale, x)
+        shift = self._for_stack(shift, x)
         return torch.addcmul(shift, x, scale).clamp_(-unit * self.CLIP, unit * self.CLIP)
+
+    def _for_stack(self, pixels: Tensor, x: Tensor) -> Tensor:
+        """A number for each pixel, repeated for each frame of `x`, in the memory format of `x`."""
+        repeats = x.shape[1] // self.shape[0]
+        stack = pixels.view(self.shape).repeat(repeats, 1, 1).unsqueeze(0)
+        if x.is_contiguous(memory_format=torch.channels_last):
+            return stack.contiguous(memory_format=torch.channels_last)
+        return stack
 
     def batch(self, x: Tensor) -> Stats:
         """Stats of the images `x` [..., C, H, W], by pixel."""
@@ -226,12 +230,14 @@ class BatchNorm(RunningStats):
     def forward(self, x: Tensor) -> Tensor:
         shape = (-1, *(1,) * (x.dim() - 2))  # x is [N, C, ...]
         factor = scale = (self.var + EPSILON).rsqrt()
-        y, shift = x.to(scale.dtype), -self.mean
+        y = x.to(scale.dtype)
+        shift = -self.mean
         if torch.is_grad_enabled() and self.training:
             y, mean, inverse = torch.native_batch_norm(
                 y, None, None, None, None, True, 0.0, EPSILON)
             self.batch = x.numel() // x.shape[1], mean, (inverse.pow(-2) - EPSILON).clamp(min=0)
-            factor, shift = scale / inverse, mean - self.mean
+            factor = scale / inverse
+            shift = mean - self.mean
         y = torch.addcmul((shift * scale).view(shape), y, factor.view(shape)).clamp(-CLIP, CLIP)
         return torch.addcmul(self.bias.view(shape), y, self.weight.view(shape)).to(x.dtype)
 

@@ -53,7 +53,8 @@ _CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int, int], ...], int]] = {
 }
 
 
-A3C_LEAST, MINATAR_LEAST = 20, 3
+A3C_LEAST = 20
+MINATAR_LEAST = 3
 """Fewest pixels of a side that leave one after the convolutions."""
 
 
@@ -123,8 +124,7 @@ class ConvTorso(nn.Module):
         self.can_cache = norm != "batch" and self.activation is F.relu
 
     def forward(self, x: Tensor, cache: ActivationCache | None = None) -> Tensor:
-        # 1/255 on the few weights instead of on the many pixels: a tenth of a Nature CNN's learning
-        # time.
+        # 1/255 on the few weights, not the many pixels: a tenth of a Nature CNN's learning time.
         weight = self.first.weight * (1 / 255)
         x = to_floats(x, weight.dtype)
         for i, (conv, norm) in enumerate(zip((self.first, *self.others), self.norms, strict=True)):
@@ -160,7 +160,8 @@ class Conv1dTorso(nn.Module):
             self.layers.append(nn.Conv1d(channels, out, kernel, padding=padding,
                                          bias=norm != "batch"))
             self.norms.append(_norm(norm, out))
-            channels, length = out, length + 2 * padding - kernel + 1
+            channels = out
+            length += 2 * padding - kernel + 1
         self.out_features = channels * length
         initialise(self, init=init, activation="relu")
 
@@ -194,11 +195,14 @@ class ImpalaTorso(nn.Module):
     def __init__(self, shape: tuple[int, ...], *, init: str) -> None:
         super().__init__()
         channels, height, width = shape
-        self.convs, self.blocks = nn.ModuleList(), nn.ModuleList()
+        self.convs = nn.ModuleList()
+        self.blocks = nn.ModuleList()
         for out in (16, 32, 32):
             self.convs.append(nn.Conv2d(channels, out, 3, padding=1))
             self.blocks.append(nn.Sequential(ResidualBlock(out), ResidualBlock(out)))
-            channels, height, width = out, (height + 1) // 2, (width + 1) // 2
+            channels = out
+            height = (height + 1) // 2
+            width = (width + 1) // 2
         self.fc = Linear(channels * height * width, self.out_features)
         initialise(self, init=init, activation="relu")
 
@@ -234,15 +238,16 @@ class OpenTorso(nn.Module):
             if features.shape != (2, self.out_features):
                 raise ValueError(f"its output for 2 observations is {list(features.shape)}, not "
                                  f"[2, {self.out_features}]")
-            if other := {each.dtype for each in self.network.parameters()} - {torch.float32}:
+            other = {each.dtype for each in self.network.parameters()} - {torch.float32}
+            if other:
                 raise ValueError(f"its weights are {other.pop()}; keep them float32, and compute "
                                  "in another precision within torch.autocast")
         except Exception as error:
             raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: "
                               f"{error!r}{line_of(error, path)}; it must be an nn.Module, or its "
                               "class or a function that builds it from the shape, here "
-                              f"{tuple(shape)}, and map [N, *shape] to [N, out_features]") from error
-
+                              f"{tuple(shape)}, and map [N, *shape] to [N, out_features]"
+                              ) from error
         if not alike:
             raise ConfigError(f"network={path!r} computes otherwise in training than in play, as "
                               "dropout and batch normalisation do; use nn.LayerNorm or "
@@ -256,7 +261,8 @@ class OpenTorso(nn.Module):
 
 def _same_in_both_modes(network: nn.Module, shape: tuple[int, ...]) -> bool:
     """Whether `network` computes the same in training as in play, from the same random numbers."""
-    x, features = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0)), []
+    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
+    features = []
     with torch.random.fork_rng(devices=[]):
         for training in (False, True):
             torch.manual_seed(0)
@@ -274,20 +280,21 @@ def torso_name(network: str, part: ArraySpec, *, beside_image: bool = False) -> 
     if network not in ("auto", "conv1d"):
         return network
     side = min(part.shape[1:])
-    return "a3c" if side >= A3C_LEAST else "minatar" if side >= MINATAR_LEAST else "mlp"
+    if side >= A3C_LEAST:
+        return "a3c"
+    return "minatar" if side >= MINATAR_LEAST else "mlp"
 
 
 def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = False) -> nn.Module:
     """The torso for stacks of `part`."""
-    stack, norm, init = policy.frame_stack, policy.norm, policy.init
-    shape = (part.shape[0] * stack, *part.shape[1:])
+    shape = (part.shape[0] * policy.frame_stack, *part.shape[1:])
     name = torso_name(policy.network, part, beside_image=beside_image)
     if name == "mlp":
         return Mlp(shape, policy)
     if name == "conv1d":
-        return Conv1dTorso(stack, part.shape[0], init=init, norm=norm)
+        return Conv1dTorso(policy.frame_stack, part.shape[0], init=policy.init, norm=policy.norm)
     if name in _CONVOLUTIONS:
-        return ConvTorso(name, shape, init=init, norm=norm)
-    if norm != "none":
-        raise ConfigError(f"norm={norm} is not for network={name}; leave it out")
-    return ImpalaTorso(shape, init=init) if name == "impala" else OpenTorso(name, shape)
+        return ConvTorso(name, shape, init=policy.init, norm=policy.norm)
+    if policy.norm != "none":
+        raise ConfigError(f"norm={policy.norm} is not for network={name}; leave it out")
+    return ImpalaTorso(shape, init=policy.init) if name == "impala" else OpenTorso(name, shape)

@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 
 
 def replay_share(workers: int = 1) -> int:
-    """Largest replay of one worker in bytes: all `workers` together may take half of the free memory."""
+    """Largest replay of one worker in bytes; all `workers` may take half of the free memory."""
     return free_memory() // (2 * workers)
 
 
 class ActorLearner:
-    """Collects rollouts and learns from them, then from the replay if there is one (Mnih et al. 2016).
+    """Collects rollouts and learns from them, then from the replay if there is one.
 
     `worker` numbers the workers that run at the same time. `index` numbers all workers that the run
     has ever started, including replacements: each has independent environments and random streams.
@@ -52,7 +52,8 @@ class ActorLearner:
         device = config.runtime.device
         devices = (resolve_device(config) if device == "auto" else device).split(",")
         self.device = torch.device(devices[worker % len(devices)])
-        self.rollout_length = config.runtime.rollout_lengths[worker % len(config.runtime.rollout_lengths)]
+        lengths = config.runtime.rollout_lengths
+        self.rollout_length = lengths[worker % len(lengths)]
         num_envs = config.envs_per_process
         self.envs = make_environments(config.env, seed=config.run.seed, num_envs=num_envs, stream=0,
                                       threads=torch.get_num_threads(), first_env=index * num_envs,
@@ -64,11 +65,12 @@ class ActorLearner:
             self.model = new_model(config, self.spec).to(self.device)
             self.learner = Learner(self.model, config, stream=index)
             self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)
-            self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.run.seed, "actions", index))
-            self.replay_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "replay", index))
+            seed = derive_seed(config.run.seed, "actions", index)
+            self.generator = torch.Generator(self.device).manual_seed(seed)
+            replay_seed = derive_seed(config.run.seed, "replay", index)
+            self.replay_generator = torch.Generator().manual_seed(replay_seed)
             self.exact = True
-            """Weights and position belong to the same update, so that a checkpoint may hold the
-            position."""
+            """Weights and position are of the same update, so that checkpoints may hold both."""
             self.position: Position
             self.replay: Replay | None = None
             self.past: Replay | None = None
@@ -141,7 +143,7 @@ class ActorLearner:
         return rollouts, total
 
     def updates(self, rollouts: Sequence[Rollout], step: int) -> Iterator[dict[str, float]]:
-        """Learn from the rollouts of `collect`, then from the replay; yields the metrics of each update."""
+        """Learn from the rollouts of `collect`, then from the replay; yields metrics of updates."""
         joined = join_rollouts(rollouts)
         if self.past is not None:
             self.past.add(joined)
@@ -198,7 +200,8 @@ class ActorLearner:
         tensors["acting"]["generator"] = self.generator.get_state()
         tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
         tensors["acting"]["learner_generator"] = self.learner.generator.get_state()
-        if (rewards := self.learner.reward_normalizer) is not None:
+        rewards = self.learner.reward_normalizer
+        if rewards is not None:
             tensors["acting"]["returns"] = rewards.returns
         if self.exact:
             if self.past is not None:
@@ -209,9 +212,10 @@ class ActorLearner:
         return tensors
 
     def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
-        """Continue from where `acting_tensors` was called; returns notes on what could not be restored.
+        """Continue from where `acting_tensors` was called.
 
-        Raises CheckpointError for tensors that `acting_tensors` cannot have returned.
+        Returns notes on what could not be restored. Raises CheckpointError for tensors that
+        `acting_tensors` cannot have returned.
         """
         with restoring((LookupError, OverflowError, RuntimeError, TypeError, ValueError)):
             acting = tensors["acting"]
@@ -233,10 +237,13 @@ class ActorLearner:
                 notes.append("the checkpoint follows an error, so every environment begins a new "
                              "episode")
             elif first.lost:
-                which = "all" if len(first.lost) == self.envs.num_envs > 8 else ", ".join(map(str, first.lost))
+                which = ", ".join(map(str, first.lost))
+                if len(first.lost) == self.envs.num_envs > 8:
+                    which = "all"
                 notes.append(f"environments {which} could not be restored by a replay and begin a "
                              "new episode: this resume is not exact")
-            if saved and (rewards := self.learner.reward_normalizer) is not None:
+            rewards = self.learner.reward_normalizer
+            if saved and rewards is not None:
                 rewards.returns.copy_(acting["returns"])
             self._act_from(Position.after(first, state, self.device))
             return [*notes, *self._restore_past(tensors)] if saved else notes
@@ -257,14 +264,18 @@ class ActorLearner:
         try:
             if not groups:
                 raise ValueError("it has none")
-            self.past.load(groups.items(), multiple=self.envs.num_envs * self.config.runtime.rollouts_per_update)
+            in_update = self.envs.num_envs * self.config.runtime.rollouts_per_update
+            self.past.load(groups.items(), multiple=in_update)
         except (KeyError, OverflowError, RuntimeError, ValueError) as error:
             return ["the past rollouts of the checkpoint do not fit past_rollouts, so they are "
                     f"collected again: {error}; this resume is not exact"]
         return []
 
     def restore_replay(self, run: Path, step: int) -> None:
-        """Load the replay that the run saved with the checkpoint of `step`; logs what makes it inexact."""
+        """Load the replay of the run, saved with the checkpoint of `step`.
+
+        Logs a warning where there is none or it is of another step.
+        """
         if self.replay is None:
             return
         try:
@@ -273,8 +284,8 @@ class ActorLearner:
                 raise CheckpointError("none was saved")
             self.replay.load(saved[1])
         except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
-            log.warning(f"the replay is filled again before it is learnt from: {error}; this "
-                        "resume is not exact")
+            log.warning(f"the replay is filled again before updates use it: {error}; "
+                        "this resume is not exact")
         else:
             if saved[0] != step:
                 log.warning(f"the replay was saved at step {saved[0]:,}, the checkpoint at "

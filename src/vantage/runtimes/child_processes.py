@@ -29,9 +29,9 @@ class Process:
     connection: Connection
 
     def messages(self) -> Iterator[Any]:
-        """The messages that have arrived; the last one is a VantageError if the process has ended."""
-        # Before its last messages are read. What its environment has forked may hold its pipe open
-        # after its end.
+        """The messages that have arrived; the last is a VantageError if the process has ended."""
+        # Read before the last messages, so that none is missed. The end of the pipe does not tell:
+        # processes that its environment has forked may hold it open.
         alive = self.process.is_alive()
         try:
             while self.connection.poll():
@@ -62,13 +62,17 @@ def _describe(exitcode: int) -> str:
                 "ended, and its processes with it)")
     if exitcode < 0:
         return f"{ended_by(exitcode)}, by native code of its environment or a library"
-    causes = {0: ", as where a simulator calls exit()", 1: "; a script that trains with worker "
-              "processes must do so under if __name__ == '__main__'"}
+    causes = {0: ", as where a simulator calls exit()",
+              1: "; a script that trains with worker processes must do so under "
+                 "if __name__ == '__main__'"}
     return f"with exit status {exitcode}{causes.get(exitcode, '')}"
 
 
 def start(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> Process:
-    """A process that runs `target(connection, *args)`; start it and store the result within `stop_signals_blocked`."""
+    """A process that runs `target(connection, *args)`.
+
+    Call this and store the result within `stop_signals_blocked`.
+    """
     here, there = context.Pipe()
     process = tied_process(context, name, _run, target, there, *args)
     process.start()
@@ -79,27 +83,28 @@ def start(context: SpawnContext, name: str, target: Callable[..., None], *args: 
 def _run(target: Callable[..., None], connection: Connection, *args: Any) -> None:
     try:
         target(connection, *args)
-    except (BrokenPipeError, ConnectionResetError, EOFError):  # the main process has died or closed the pipe
-        os._exit(1)
+    except (BrokenPipeError, ConnectionResetError, EOFError):
+        os._exit(1)  # the main process has died or closed the pipe
     except BaseException as error:
-        connection.send(portable(error))
+        connection.send(portable_error(error))
         connection.close()
         kill_descendants()
         os._exit(1)  # an environment's clean-up may hang
     connection.close()
 
 
-def portable(error: BaseException) -> VantageError:
+def portable_error(error: BaseException) -> VantageError:
     """`error`, with its traceback or that of its cause in the message."""
-    kind = next((kind for kind in (EnvError, NonFiniteError, ConfigError, VantageError)
-                 if isinstance(error, kind)), None)
-    if kind is None and (lack := shortage(error)) is not None:
-        return VantageError(lack)
-    if kind is None:
-        return VantageError("".join(traceback.format_exception(error)).rstrip())
-    cause = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
-    text = error.message if isinstance(error, VantageError) else str(error)
-    return kind(f"{text}\n{cause}".rstrip())
+    if not isinstance(error, VantageError):
+        return VantageError(shortage(error) or _traceback(error))
+    kind = next(kind for kind in (EnvError, NonFiniteError, ConfigError, VantageError)
+                if isinstance(error, kind))
+    cause = "" if error.__cause__ is None else _traceback(error.__cause__)
+    return kind(f"{error.message}\n{cause}".rstrip())
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip()
 
 
 def prepare_process(config: Config) -> None:

@@ -39,17 +39,19 @@ class RankLostError(ConnectionResetError):
 
 
 class RankWeights(GradientSink):
-    """The gradient sink of a rank by torch.distributed: the mean over all ranks moves the weights of each.
+    """The gradient sink of a rank, by torch.distributed: moves its weights by the mean gradient.
 
-    g = Σ nᵢ gᵢ / Σ nᵢ, since the loss of each rank is a mean over its nᵢ valid steps. Each rank averages a slice in
-    the order of ranks: the bits are those of `shared_gradients`, and as many are sent as by an all-reduce. nccl sends
-    what is on GPUs, gloo all else.
+    g = Σ nᵢ gᵢ / Σ nᵢ, since the loss of each rank is a mean over its nᵢ valid steps. Each rank
+    averages a slice in the order of ranks. The result is bit for bit that of `shared_gradients`,
+    and an all-reduce would send as much. nccl sends what is on GPUs, gloo everything else.
     """
 
     def __init__(self, learner: Learner) -> None:
         assert isinstance(learner.sink, OwnWeights)
-        self._own, self._group = learner.sink, None
-        self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
+        self._own = learner.sink
+        self._group = None
+        self.rank = dist.get_rank()
+        self.num_ranks = dist.get_world_size()
         self._metrics = SharedMetrics()
         size = len(learner.flat.vector)
         self._sizes = [size * (i + 1) // self.num_ranks - size * i // self.num_ranks
@@ -66,10 +68,10 @@ class RankWeights(GradientSink):
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
         """Average the gradient and the metrics over all ranks, clip, then step."""
         own = self._metrics.row(num_valid, loss, metrics)
-        bits, size = own.view(gradient.dtype).to(gradient.device), self._sizes[self.rank]
-        rows = self._exchange([torch.cat([part, bits])
-                               for part in torch.split(gradient, self._sizes)],
-                              [size + len(bits)] * self.num_ranks)
+        bits = own.view(gradient.dtype).to(gradient.device)
+        size = self._sizes[self.rank]
+        parts = [torch.cat([part, bits]) for part in torch.split(gradient, self._sizes)]
+        rows = self._exchange(parts, [size + len(bits)] * self.num_ranks)
         # A copy, since float64 needs an even offset of float32, and the slices of three ranks have
         # odd ones.
         numbers = torch.stack([row[size:].cpu().clone().view(own.dtype) for row in rows])
@@ -81,20 +83,23 @@ class RankWeights(GradientSink):
         mean = rows[0][:size].mul_(counts[0] / total)
         for row, count in zip(rows[1:], counts[1:], strict=True):
             mean.add_(row[:size], alpha=count / total)
-        parts = self._exchange([mean] * self.num_ranks, self._sizes)
+        means_of_ranks = self._exchange([mean] * self.num_ranks, self._sizes)
         norm = math.sqrt(sum(torch.linalg.vector_norm(part).double().square().item()
-                             for part in parts))
-        torch.cat(parts, out=gradient)
+                             for part in means_of_ranks))
+        torch.cat(means_of_ranks, out=gradient)
         clip_with_norm(gradient, norm, max_grad_norm)
         if math.isfinite(norm) and math.isfinite(loss):
             self._own.move(gradient, lr)
         return norm, loss
 
     def _exchange(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
-        """Send one of the `parts` to each rank; returns what each has sent to this one, of the given `sizes`."""
-        received, group = parts[0].new_empty(sum(sizes)), self._group if parts[0].is_cuda else None
-        _complete(lambda: dist.all_to_all_single(received, torch.cat(list(parts)), list(sizes),
-                                                 list(map(len, parts)), group=group, async_op=True))
+        """Send one of the `parts` to each rank; returns the received ones, of these `sizes`."""
+        received = parts[0].new_empty(sum(sizes))
+        sent = torch.cat(list(parts))
+        lengths = [len(part) for part in parts]
+        group = self._group if parts[0].is_cuda else None
+        _complete(lambda: dist.all_to_all_single(received, sent, list(sizes), lengths, group=group,
+                                                 async_op=True))
         return list(torch.split(received, list(sizes)))
 
     def all_gather(self, values: Tensor) -> Tensor:
@@ -118,10 +123,11 @@ class RankWeights(GradientSink):
         self._own.load_optimizer(tensors)
 
 
-def launched() -> tuple[int, int] | None:
+def torchrun_rank_and_size() -> tuple[int, int] | None:
     """The rank of this process and the number of ranks under torchrun; None without it."""
-    return (int(os.environ["RANK"]),
-            int(os.environ["WORLD_SIZE"])) if dist.is_torchelastic_launched() else None
+    if not dist.is_torchelastic_launched():
+        return None
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
 def join(store: Path | None = None, rank: int = -1, size: int = -1) -> None:
@@ -155,10 +161,7 @@ def dismiss() -> None:
 
 
 def _complete(begin: Callable[[], Any]) -> None:
-    """Wait for what `begin` starts.
-
-    This process handles signals meanwhile, which a blocking call would delay.
-    """
+    """Wait for what `begin` starts; unlike a blocking call, this lets signals be handled."""
     with _raising_lost_ranks():
         work = begin()
         while not work.is_completed():
@@ -196,13 +199,18 @@ def _raising_lost_ranks() -> Iterator[None]:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Let gloo, which has no passwords, use the loopback interface unless the user has chosen another."""
-    loopback = [name for name, addresses in psutil.net_if_addrs().items()
-                if any(address.address == "127.0.0.1" for address in addresses)]
-    if "GLOO_SOCKET_IFNAME" in os.environ or not loopback:
+    """Let gloo, which has no passwords, use the loopback interface.
+
+    An interface that the user has chosen stays.
+    """
+    loopback = None
+    for name, addresses in psutil.net_if_addrs().items():
+        if loopback is None and any(each.address == "127.0.0.1" for each in addresses):
+            loopback = name
+    if "GLOO_SOCKET_IFNAME" in os.environ or loopback is None:
         yield
         return
-    os.environ["GLOO_SOCKET_IFNAME"] = loopback[0]
+    os.environ["GLOO_SOCKET_IFNAME"] = loopback
     try:
         yield
     finally:

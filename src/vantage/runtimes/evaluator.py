@@ -25,20 +25,18 @@ STREAM = 1
 """Stream of the environments' seeds; training has 0."""
 
 PRETEST = 20
-"""Games that an evaluation plays first where it can end the run; the others only if these reach the
-goal."""
+"""Games that an evaluation with a goal plays first; it plays the others if these reach the goal."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluated:
+class EvaluationResult:
     """The result of one evaluation."""
 
     metrics: dict[str, float]
     solved: bool
     """The games reached `stop_at_eval`."""
     score: float
-    """What decides about best/: the mean of the second games if they were played, else of the
-    first."""
+    """The score for best/: the mean of the second games if they were played, else of the first."""
     steps: int
     """Agent steps of all its games."""
 
@@ -51,13 +49,14 @@ class Evaluator:
     """
 
     def __init__(self, config: Config) -> None:
-        self._config, run = config, config.run
+        self._config = config
+        run = config.run
         # In this process: others would compete with those that train.
         self._envs = make_environments(
             replace(config.env, vector="sync"), seed=run.seed, stream=STREAM, evaluation=True,
             num_envs=evaluation_envs(config, run.eval_episodes), threads=config.all_threads)
         try:
-            self._envs.reset()  # builds all of them, so that what fails fails before the first step
+            self._envs.reset()  # builds all of them, so that errors come before the first step
         except BaseException:
             self.close()
             raise
@@ -67,7 +66,7 @@ class Evaluator:
         self._envs.close()
 
     def evaluate(self, model: ActorCritic, step: int, *, longest_game: int,
-                 best: float | None = None) -> Generator[None, None, Evaluated]:
+                 best: float | None = None) -> Generator[None, None, EvaluationResult]:
         """Play `config.run.eval_episodes` games, yielding before each step.
 
         `acts_most_probably` says by which actions; except on Atari, the same games are also played
@@ -79,7 +78,8 @@ class Evaluator:
         self._envs.cut_games_after(longest_game)
         with torch_threads(self._config.all_threads):  # data-parallel ranks wait meanwhile
             games, solved = yield from self._first_games(model, step, seed)
-            played, metrics = list(games), self._metrics(games)
+            played = list(games)
+            metrics = self._metrics(games)
             score = metrics["eval/mean_reward"]
             if plays_both_ways(self._config):
                 others = yield from self._play(model, step, len(games), seed=seed, other_way=True)
@@ -93,15 +93,13 @@ class Evaluator:
                                               seed=seed)
                 played += again
                 score = metrics["eval/second_mean_reward"] = mean_of(again)
-        return Evaluated(metrics, solved, score, sum(game.length for game in played))
+        return EvaluationResult(metrics, solved, score, sum(game.length for game in played))
 
     def _first_games(self, model: ActorCritic, step: int,
                      seed: int) -> Generator[None, None, tuple[list[Episode], bool]]:
-        """The games that `eval/mean_reward` is the mean of, and whether they reach `stop_at_eval`.
-
-        The first of them must reach it before the others are played.
-        """
-        goal, total = self._config.run.stop_at_eval, self._config.run.eval_episodes
+        """The games whose mean is `eval/mean_reward`, and whether they reach `stop_at_eval`."""
+        goal = self._config.run.stop_at_eval
+        total = self._config.run.eval_episodes
         if goal is None:
             return (yield from self._play(model, step, total, seed=seed)), False
         games = yield from self._play(model, step, min(PRETEST, total), seed=seed)

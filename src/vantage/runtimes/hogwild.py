@@ -1,6 +1,7 @@
-"""A3C and A3G: worker processes act and learn on shared weights without a lock; this process watches and writes.
+"""A3C and A3G: workers act and learn on shared weights without a lock; this process watches them.
 
-Mnih et al. 2016, arXiv:1602.01783, algorithm S3. With workers' networks on GPUs the shared weights stay on the CPU.
+Mnih et al. 2016, arXiv:1602.01783, algorithm S3. With the workers' networks on GPUs, the shared
+weights stay on the CPU.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import replay_share
 from vantage.runtimes.child_processes import Process, start
 from vantage.runtimes.evaluator import Evaluator
-from vantage.runtimes.hogwild_worker import work
+from vantage.runtimes.hogwild_worker import worker_main
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers
-from vantage.runtimes.steps import passed
+from vantage.runtimes.steps import is_due
+from vantage.runtimes.supervision import ReceiveClock, Restarts
 
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 3.0
-"""Seconds that workers may take to complete their update when the run stops; then they are
-killed."""
+"""Seconds that workers have to complete their update when the run stops; then they are killed."""
 
 START_SECONDS = 60.0
 """Seconds that a worker may take to start and import, which a busy machine makes long, before
@@ -58,8 +59,8 @@ class HogwildRun:
         self.config = config
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[int, Process] = {}
-        self._received_at = self._receiving_since = monotonic()
-        self._restarts = 0
+        self._clock = ReceiveClock(monotonic())
+        self._restarts = Restarts(config.hogwild.max_restarts)
         self._evaluation: Generator[None] | None = None
         self._evaluator: Evaluator | None = None
         self._replay_bytes = replay_share(config.runtime.num_workers)
@@ -81,13 +82,13 @@ class HogwildRun:
     def advance(self) -> Generator[None]:
         """Receive the workers' reports for a moment; evaluate and save where due.
 
-        Raises what no restart can repair.
+        Raises errors that a restart cannot fix.
         """
         before = self.progress.step
         self._receive(0.0 if self._evaluation else MOMENT)
         if self._evaluation or (self.recorder.evaluation_begins and not self.recorder.finished):
             self._evaluate()
-        if passed(self.config.run.save_every, before, self.progress.step):
+        if is_due(self.config.run.save_every, before, self.progress.step):
             self.recorder.save()
         yield
 
@@ -109,7 +110,10 @@ class HogwildRun:
                 process.connection.send(dict(values))
 
     def stop(self) -> None:
-        """Stop the workers after their update; kill those that take too long, or that have learned nothing yet."""
+        """Stop the workers after their update.
+
+        Kills those that take too long, and those that have not made their first update.
+        """
         self._shared.limit[0] = 0
         deadline = monotonic() + STOP_SECONDS
         for worker in [worker for worker in self._workers if not self._counters["updates"][worker]]:
@@ -140,14 +144,18 @@ class HogwildRun:
             self._evaluator.close()
 
     def _prepare(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> float:
-        """Fill the shared memory with new weights, those of `initial` or of the checkpoint; returns frames per step."""
-        config, workers = self.config, self.config.runtime.num_workers
+        """Fill the shared memory with the first weights; returns frames per step.
+
+        They are new, those of `initial`, or those of the checkpoint.
+        """
+        config = self.config
+        num_workers = config.runtime.num_workers
         # The statistics of images are measured before workers share them.
         model, frames_per_step = model_of_workers(config,
                                                   is_new=initial is None and checkpoint is None)
-        lengths = ", ".join(str(length) for length in config.runtime.rollout_lengths[:workers])
-        log.info(f"{workers} workers, {config.envs_per_process} environments in each, rollouts of "
-                 f"{lengths}")
+        lengths = ", ".join(str(length) for length in config.runtime.rollout_lengths[:num_workers])
+        log.info(f"{num_workers} workers, {config.envs_per_process} environments in each, "
+                 f"rollouts of {lengths}")
         self.config = config = config.with_shifts(model.spec.shifts)
         self._evaluated_model = copy.deepcopy(model)
         self._learner = Learner(model, config)
@@ -178,15 +186,17 @@ class HogwildRun:
             self._evaluation = None
 
     def _play(self) -> Generator[None]:
-        """Evaluate the current policy and save it if it is the best so far, while the workers continue."""
-        step = self.progress.step
+        """Evaluate a copy of the current policy, while the workers continue."""
         assert self._evaluator is not None
-        self.progress.evaluated()
+        progress = self.progress
+        step = progress.step
+        progress.restart_evaluation_clock()
         policy = self._policy_tensors()
         self._evaluated_model.load_state_dict(policy["model"])
-        evaluated = yield from self._evaluator.evaluate(self._evaluated_model, step, best=self.progress.best_return,
-                                                        longest_game=self.progress.longest_game())
-        self.recorder.evaluated(evaluated, step, policy)
+        result = yield from self._evaluator.evaluate(
+            self._evaluated_model, step, longest_game=progress.longest_game(),
+            best=progress.best_return)
+        self.recorder.record_evaluation(result, step, policy)
 
     # Workers
 
@@ -194,22 +204,17 @@ class HogwildRun:
         # Its first own one comes sooner.
         self._counters["heartbeat"][worker] = monotonic() + START_SECONDS
         with stop_signals_blocked(), importing_main(needs_main(self.config.env)):
-            self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work,
+            self._workers[worker] = start(self._context, f"vantage-worker-{worker}", worker_main,
                                           self.config, worker, self.recorder.workers_started,
                                           self._shared, self._replay_bytes)
         self.recorder.workers_started += 1
 
     def _receive(self, seconds: float) -> None:
-        """Handle the messages that arrive in at most `seconds`, and workers that have ended or that hang."""
+        """Handle messages for at most `seconds`, and workers that have ended or hang."""
         processes = self._workers.values()
         wait([source for each in processes for source in (each.connection, each.process.sentinel)],
              seconds)
-        now = monotonic()
-        if now - self._received_at > seconds + 1.0:
-            # The caller paused, or this process was stopped: workers may have waited for room in
-            # their pipes.
-            self._receiving_since = now
-        self._received_at = now
+        self._clock.received(monotonic(), seconds)
         # Steps are counted in shared memory, so that those of a killed worker are not lost.
         before = self.progress.step
         self.progress.add(Advance(steps=int(self._counters["steps"].sum()) - before))
@@ -221,25 +226,24 @@ class HogwildRun:
                 else:
                     self.progress.add(replace(message, steps=0))
         limit = self.config.env.env_timeout
-        for worker in list(self._workers) if limit > 0 else []:
-            if now - max(self._counters["heartbeat"][worker], self._receiving_since) > limit:
+        if limit <= 0:
+            return
+        for worker in list(self._workers):
+            if self._clock.silence(self._counters["heartbeat"][worker]) > limit:
                 self._lose(worker, EnvError(f"no update for {limit:g} s; if its environment is "
                                             "that slow, raise --env-timeout"), hangs=True)
 
     def _lose(self, worker: int, error: VantageError, *, hangs: bool = False) -> None:
-        """Replace a worker that has ended, unless the run is over; raise if that cannot help or the budget is spent."""
+        """Replace a worker that has ended or `hangs`, unless the run is over.
+
+        Raises `error` if that cannot help or `max_restarts` were replaced already.
+        """
         self._workers.pop(worker).end()
         if self._counters["steps"].sum() >= self._shared.limit[0]:
             return
-        budget = self.config.hogwild.max_restarts
         if isinstance(error, NonFiniteError) or not (hangs or self._counters["updates"].any()):
             raise error
-        if self._restarts >= budget:
-            raise type(error)(f"worker {worker} failed, and {self._restarts} were replaced already "
-                              f"(max_restarts): {error}")
-        self._restarts += 1
-        log.warning(f"worker {worker} failed and is replaced ({self._restarts} of {budget}): "
-                    f"{error}")
+        self._restarts.add(f"worker {worker}", error)
         self._start(worker)
 
     def _end_workers(self) -> None:

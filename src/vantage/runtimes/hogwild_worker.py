@@ -12,36 +12,40 @@ from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import SharedWeights
 
 REPORT_EVERY_SECONDS = 0.1
-"""Seconds between two messages of a worker: often enough for the display, rare enough to cost
-nothing."""
+"""Seconds between two messages of a worker, short enough for the display."""
 
 
-def work(connection: Connection, config: Config, worker: int, index: int, shared: SharedWeights,
-         replay_bytes: int) -> None:
-    """Main function of a Hogwild worker: pull, collect, learn, until the workers together reach `shared.limit`.
+def worker_main(connection: Connection, config: Config, worker: int, index: int,
+                shared: SharedWeights, replay_bytes: int) -> None:
+    """Pull, collect and learn until all workers together reach `shared.limit`.
 
     Counts its steps in shared memory, and sends an `Advance` from time to time.
     """
     prepare_process(config)
-    steps, own, limit = shared.workers["steps"], shared.workers[worker], shared.limit
+    own = shared.workers[worker]
     own["heartbeat"] = monotonic()
-    actor_learner = ActorLearner(config.change(env_timeout=0), worker=worker, index=index, shared=shared,
-                                 replay_bytes=replay_bytes)  # the main process watches the heartbeat
+    # The main process watches the heartbeat instead of env_timeout.
+    actor_learner = ActorLearner(config.change(env_timeout=0), worker=worker, index=index,
+                                 shared=shared, replay_bytes=replay_bytes)
     weights = actor_learner.hogwild
     assert weights is not None
     weights.pull()
     actor_learner.begin()
-    unreported, reported_at = Advance(), 0.0
-    while steps.sum() < limit[0]:
+    unreported = Advance()
+    reported_at = 0.0
+    steps = shared.workers["steps"]
+    while steps.sum() < shared.limit[0]:
         weights.pull()
         advance = actor_learner.advance(lambda: int(steps.sum()))
         own["steps"] += advance.steps
         own["updates"] += advance.updates
         unreported += advance
-        now = own["heartbeat"] = monotonic()
+        now = monotonic()
+        own["heartbeat"] = now
         if now - reported_at >= REPORT_EVERY_SECONDS:
             connection.send(unreported)
-            unreported, reported_at = Advance(), now
+            unreported = Advance()
+            reported_at = now
             while connection.poll():
                 actor_learner.change(connection.recv())
     connection.send(unreported)

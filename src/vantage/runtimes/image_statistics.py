@@ -23,10 +23,11 @@ ROLLOUT_LENGTH = 32
 
 
 def measure_images(model: ActorCritic, config: Config, envs: Environments) -> None:
-    """Play `image_norm_steps` with the untrained policy, which is nearly uniform, and update the image normalisers.
+    """Update the image normalisers by `image_norm_steps` of the untrained, nearly uniform policy.
 
-    The games are of a seed of their own; training restarts `envs` with its seed. Where `envs` are a part of `num_envs`,
-    all of them are built for it: the statistics do not depend on the number of ranks or workers.
+    The games have a seed of their own; training restarts `envs` with its seed. If `envs` are only a
+    part of `num_envs`, all are built, so that the statistics do not depend on the number of ranks
+    or workers.
     """
     num_envs = config.env.num_envs or envs.num_envs
     rollouts = -(-config.policy.image_norm_steps // (num_envs * ROLLOUT_LENGTH))
@@ -34,12 +35,14 @@ def measure_images(model: ActorCritic, config: Config, envs: Environments) -> No
         return
     log.info(f"image statistics from {rollouts * num_envs * ROLLOUT_LENGTH:,} steps of random play")
     device = next(model.parameters()).device
-    generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "image statistics"))
+    seed = derive_seed(config.run.seed, "image statistics")
+    generator = torch.Generator(device).manual_seed(seed)
     with ExitStack() as stack:
         if envs.num_envs != num_envs:
-            envs = stack.enter_context(closing(make_environments(
-                config.env, seed=config.run.seed, num_envs=num_envs, stream=0, threads=torch.get_num_threads())))
-        first = envs.restart(derive_seed(config.run.seed, "image statistics"))
+            envs = make_environments(config.env, seed=config.run.seed, num_envs=num_envs,
+                                     stream=0, threads=torch.get_num_threads())
+            stack.enter_context(closing(envs))
+        first = envs.restart(seed)
         position = Position.after(first, model.initial_state(num_envs), device)
         for _ in range(rollouts):
             part = collect(model, envs, position, length=ROLLOUT_LENGTH, generator=generator)

@@ -1,4 +1,4 @@
-"""Values of config keys that are "auto" on this machine: device, processes, threads and precision."""
+"""Values for this machine of keys that are "auto": device, processes, threads, precision."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ import re
 import torch
 
 from vantage._host.extras import require
-from vantage._host.system import available_cores, compute_for_long, free_memory, keep_freed_memory, use_threads
+from vantage._host.system import (
+    available_cores,
+    compute_for_long,
+    free_memory,
+    keep_freed_memory,
+    use_threads,
+)
 from vantage.config.checks import check_sources, check_together, why_not_parallel
 from vantage.config.config import Config
 from vantage.config.num_envs import most_workers
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.batched import is_vector
-from vantage.envs.ids import check_processes, resolve_env
+from vantage.envs.ids import check_processes, is_atari, resolve_env
 from vantage.envs.make import make_environments
 from vantage.errors import ConfigError
 from vantage.learning.optimizers import make_optimizer
@@ -47,9 +53,10 @@ weights with hidden=256,256; with 512,512 it has 547,000, and two threads are fa
 
 
 def prepare(config: Config) -> Config:
-    """`config` with the values of "auto" keys; sets how this process uses threads, cores and memory.
+    """`config` with values for its "auto" keys.
 
-    Raises ConfigError for devices, optimisers and trackers that training cannot use.
+    Sets how this process uses threads, cores and memory. Raises ConfigError for devices, optimisers
+    and trackers that training cannot use.
     """
     runtime = config.runtime
     hogwild = isinstance(runtime, Hogwild)
@@ -62,13 +69,16 @@ def prepare(config: Config) -> Config:
     if config.run.log_weights:
         require("tensorboard", "tensorboard")
     config = config.change(device=resolve_device(config))
-    # `room` sets the number of workers when the run has joined the cluster.
+    # The run sets the number of workers when it has joined the cluster.
     if isinstance(runtime, Ray):
         workers = runtime.num_workers
         threads = runtime.threads or max(1, int(runtime.worker_cpus))
         own = cores
     else:
-        workers = runtime.num_workers or most_workers(config.env.num_envs, cores) if hogwild else _ranks(config)
+        if hogwild:
+            workers = runtime.num_workers or most_workers(config.env.num_envs, cores)
+        else:
+            workers = _ranks(config)
         if workers > MOST_PER_CORE * cores:
             log.warning("num_workers=%d on %d cores: more than %d per core only wait for each "
                         "other; give fewer", workers, cores, MOST_PER_CORE)
@@ -86,15 +96,16 @@ def prepare(config: Config) -> Config:
 
 
 def threads_of(config: Config, processes: int) -> int:
-    """Threads of each of `processes`: one for a small network without images, otherwise its share of the cores.
+    """Threads of each of `processes`: its share of the cores, or one for a small network.
 
-    Threads synchronise at each operation, which for a small network takes longer than the operation.
-    Next to processes of environments this holds for larger networks too: A2C on BipedalWalker on 2 cores
-    with vector=async makes 950 steps/s with two threads, 1,580 with one.
+    Threads synchronise at each operation, which for a small network takes longer than the
+    operation. Next to processes of environments this holds for larger networks too: A2C on
+    BipedalWalker on 2 cores with vector=async makes 950 steps/s with two threads, 1,580 with one.
+    Networks for images are not small.
     """
     threads = max(1, available_cores() // processes)
     env = resolve_env(config.env.id, config.env.atari_protocol)
-    # Vectors of environments are excluded: they may be slow or impossible to build twice.
+    # Vector environments are excluded: they may be slow or impossible to build twice.
     if threads == 1 or env.atari is not None or is_vector(env) or "cuda" in config.runtime.device:
         return threads
     envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1,
@@ -102,9 +113,10 @@ def threads_of(config: Config, processes: int) -> int:
     envs.close()
     weights = sum(weight.numel() for weight in new_model(config, envs.spec).parameters())
     images = any(part.kind == "image" for part in envs.spec.parts)
-    # Whose processes use the cores.
-    is_small = weights <= MOST_FOR_ONE_THREAD or config.env.vector == "async"
-    return 1 if is_small and not images else threads
+    envs_use_cores = config.env.vector == "async"
+    if (weights <= MOST_FOR_ONE_THREAD or envs_use_cores) and not images:
+        return 1
+    return threads
 
 
 def _check_memory(config: Config, workers: int) -> None:
@@ -127,14 +139,16 @@ def _ranks(config: Config) -> int:
     """
     # A process of a Pool, for example, cannot start others.
     daemon = multiprocessing.current_process().daemon
-    if workers := config.runtime.num_workers:
+    workers = config.runtime.num_workers
+    if workers:
         why = why_not_parallel(config)
         if daemon and workers > 1:
-            why = "a daemonic process, such as one of multiprocessing.Pool, cannot start others; give --num-workers 1"
+            why = ("a daemonic process, such as one of multiprocessing.Pool, cannot start others; "
+                   "give --num-workers 1")
         if why is not None:
             raise ConfigError(f"num_workers={workers}: {why}")
         return workers
-    if config.runtime.threads or daemon or resolve_env(config.env.id, config.env.atari_protocol).atari is None:
+    if config.runtime.threads or daemon or not is_atari(config.env.id):
         return 1
     cores = available_cores()
     most = min(cores, config.env.num_envs // LEAST_ENVS)
@@ -153,8 +167,9 @@ def _precision(config: Config) -> str:
     if config.policy.precision != "auto":
         return config.policy.precision
     has_bfloat16 = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
-    is_atari = resolve_env(config.env.id, config.env.atari_protocol).atari is not None
-    return "bfloat16" if has_bfloat16 and is_atari and config.runtime.device.startswith("cpu") else "float32"
+    on_cpu = config.runtime.device.startswith("cpu")
+    faster = has_bfloat16 and on_cpu and is_atari(config.env.id)
+    return "bfloat16" if faster else "float32"
 
 
 def resolve_device(config: Config) -> str:

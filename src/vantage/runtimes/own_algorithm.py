@@ -1,4 +1,4 @@
-"""Warnings about an algorithm of the user's own: state that no checkpoint holds, and a max_kl without effect."""
+"""Warnings about a user's algorithm: state that no checkpoint holds, a max_kl without effect."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ log = logging.getLogger(__name__)
 
 
 class OwnAlgorithm:
-    """Logs each warning once."""
+    """Logs warnings about the algorithm of a run, each once."""
 
     def __init__(self, config: Config, progress: Progress) -> None:
-        self._config, self._progress = config, progress
+        self._config = config
+        self._progress = progress
         self._known: set[str] = set()
         reuse = config.algorithm.needs.reuse
         self._awaits_kl = reuse is not None and reuse.max_kl is not None
@@ -32,10 +33,11 @@ class OwnAlgorithm:
                         "and draw from update.generator")
 
     def note_update(self) -> None:
-        """After the first update: warn of a max_kl that nothing is compared with."""
-        if self._awaits_kl and (logged := self._progress.logged):
-            self._awaits_kl = False
-            if APPROX_KL not in logged:
-                log.warning(f"max_kl has no effect: algorithm={self._config.algo} logs no "
-                            f"{APPROX_KL}, which is compared with it; return that from loss, or "
-                            "leave max_kl out")
+        """After the first update, warn if it did not log the metric that max_kl bounds."""
+        logged = self._progress.logged
+        if not self._awaits_kl or not logged:
+            return
+        self._awaits_kl = False
+        if APPROX_KL not in logged:
+            log.warning(f"max_kl has no effect: algorithm={self._config.algo} logs no {APPROX_KL}, "
+                        "which is compared with it; return that from loss, or leave max_kl out")

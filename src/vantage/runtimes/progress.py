@@ -110,9 +110,9 @@ class Progress:
         """Further metrics, of the runtime."""
         self._rates: dict[str, float] = {}
         """The losses and rates of the last metrics."""
-        self.latest: list[Advance] | None = None
+        self.new_advances: list[Advance] | None = None
         """If a caller sets a list, `add` appends every advance to it."""
-        self.ended: deque[Episode] | None = None
+        self.new_episodes: deque[Episode] | None = None
         """If a caller sets a deque, `add` appends every episode to it."""
         self._recent_metrics: dict[str, float] | None = None
         """Cached metrics of the recent games; None after another game has ended."""
@@ -135,10 +135,13 @@ class Progress:
     def goal_reached(self, config: Config) -> str | None:
         """The goal of the config that ends the run here, in words; None if none does."""
         if config.run.stop_at_eval is not None and self.solved:
-            return f"an evaluation reached stop_at_eval={config.run.stop_at_eval:g}, with the policy in best/"
-        goal, mean = config.run.stop_at_return, self.return_mean
+            return (f"an evaluation reached stop_at_eval={config.run.stop_at_eval:g}, with the "
+                    "policy in best/")
+        goal = config.run.stop_at_return
+        mean = self.return_mean
         if goal is not None and mean is not None and self.window_is_full and mean >= goal:
-            return f"the mean of the last {self.recent.maxlen} games reached stop_at_return={goal:g}"
+            return (f"the mean of the last {self.recent.maxlen} games reached "
+                    f"stop_at_return={goal:g}")
         return None
 
     def add(self, advance: Advance) -> None:
@@ -148,10 +151,10 @@ class Progress:
         if advance.episodes:
             self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
             self._recent_metrics = None
-            if self.ended is not None:
-                self.ended.extend(advance.episodes)
-        if self.latest is not None:
-            self.latest.append(advance)
+            if self.new_episodes is not None:
+                self.new_episodes.extend(advance.episodes)
+        if self.new_advances is not None:
+            self.new_advances.append(advance)
         self.unsaved |= advance.unsaved
         if advance.updates:
             self.logged |= advance.metrics.keys()
@@ -169,10 +172,11 @@ class Progress:
         return min(LONGEST_GAME, max(SHORTEST_CUT, 10 * longest))
 
     def may_evaluate(self, games: int, share: float) -> bool:
-        """Another evaluation, and that of the final policy, would keep to `share` of the training steps.
+        """Another evaluation, and that of the final policy, keep to `share` of the training steps.
 
         Each is expected to take as many steps as the last one; before the first, as many as `games`
-        training games. It does not depend on the clock, so that a run takes the same course under any load.
+        training games. It does not depend on the clock, so that a run takes the same course under
+        any load.
         """
         length = fmean(length for _, length in self.recent) if self.recent else LONGEST_GAME
         cost = self.last_eval_steps or games * length
@@ -182,7 +186,7 @@ class Progress:
         """No evaluation for `seconds` (0: never) although steps were made."""
         return 0 < seconds <= self.seconds - self.evaluated_at and self.step > self.evaluated_step
 
-    def evaluated(self) -> None:
+    def restart_evaluation_clock(self) -> None:
         """Restart the clock of evaluations."""
         self.evaluated_step = self.step
         self.evaluated_at = self.seconds
@@ -232,8 +236,9 @@ class Progress:
         return self._recent_metrics or {}
 
     def state(self) -> dict[str, Any]:
-        return {name: getattr(self, name)
-                for name in _SAVED} | {"recent": [list(game) for game in self.recent]}
+        state: dict[str, Any] = {name: getattr(self, name) for name in _SAVED}
+        state["recent"] = [list(game) for game in self.recent]
+        return state
 
     def load(self, state: dict[str, Any]) -> None:
         self._started = perf_counter() - state["seconds"]

@@ -16,7 +16,7 @@ from vantage.learning.learner import Learner
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.child_processes import prepare_process
-from vantage.runtimes.collectives import RankLostError, RankWeights, gather, launched
+from vantage.runtimes.collectives import RankLostError, RankWeights, gather, torchrun_rank_and_size
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
 from vantage.types import Episode
@@ -31,8 +31,8 @@ class Command(IntEnum):
     CHANGE = 3
 
 
-def work(connection: Connection, store: Path, rank: int, size: int,
-         shared: RankMemory | None) -> None:
+def rank_main(connection: Connection, store: Path, rank: int, size: int,
+              shared: RankMemory | None) -> None:
     """Main function of a rank that rank 0 has started."""
     connection.send(None)  # its imports are done
     collectives.join(store, rank, size)
@@ -53,12 +53,12 @@ class FollowedTraining:
 
 
 def follow_torchrun() -> FollowedTraining | None:
-    """If torchrun has started this process as a rank above 0, share the updates of rank 0 until it stops."""
-    place = launched()
-    if place is None or place[0] == 0:
+    """In a rank above 0 of torchrun, share the updates of rank 0 until it stops; else None."""
+    launched = torchrun_rank_and_size()
+    if launched is None or launched[0] == 0:
         return None
     collectives.join()
-    return run_rank(place[0])
+    return run_rank(launched[0])
 
 
 def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
@@ -68,35 +68,38 @@ def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
     if run is not None:  # None: rank 0 called `dismiss`
         config, tensors, saved, resumed = run
         prepare_process(config)
-        one = ActorLearner(config, worker=rank, index=rank,
-                           replay_bytes=replay_share(config.num_processes))
-        one.learner.load(tensors)
-        weights = share_weights(one.learner, rank, shared)
-        notes = _begin_acting(one, saved, rank, resumed=resumed)
-        gather((notes, one.num_past))
+        actor_learner = ActorLearner(config, worker=rank, index=rank,
+                                     replay_bytes=replay_share(config.num_processes))
+        actor_learner.learner.load(tensors)
+        weights = share_weights(actor_learner.learner, rank, shared)
+        notes = _begin_acting(actor_learner, saved, rank, resumed=resumed)
+        gather((notes, actor_learner.num_past))
         if not collectives.broadcast():
-            one.forget_past()
-        followed = FollowedTraining(one, _serve(one, weights))
-        one.close()
+            actor_learner.forget_past()
+        followed = FollowedTraining(actor_learner, _serve(actor_learner, weights))
+        actor_learner.close()
     collectives.leave()
     return followed
 
 
-def _begin_acting(one: ActorLearner, saved: Mapping[str, Mapping[str, Tensor]], rank: int, *,
-                  resumed: bool) -> list[str]:
-    """Restore the acting tensors of `rank`, or begin episodes; returns notes on what was not restored."""
+def _begin_acting(actor_learner: ActorLearner, saved: Mapping[str, Mapping[str, Tensor]],
+                  rank: int, *, resumed: bool) -> list[str]:
+    """Restore the acting tensors of `rank`, or begin episodes.
+
+    Returns notes on what was not restored.
+    """
     prefix = f"partner_{rank}_"
     acting = {name.removeprefix(prefix): group for name, group in saved.items()
               if name.startswith(prefix)}
     if acting:
-        return one.restore_acting(acting)
-    one.begin()
+        return actor_learner.restore_acting(acting)
+    actor_learner.begin()
     if resumed:
         return ["the checkpoint follows an error, so its environments begin new episodes"]
     return []
 
 
-def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> int:
+def _serve(actor_learner: ActorLearner, weights: SharedRankWeights | RankWeights) -> int:
     """Execute commands until STOP; returns the agent steps after the last update."""
     done = 0
     while True:
@@ -104,23 +107,29 @@ def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> int:
         if command == Command.STOP:
             return done
         if command == Command.ADVANCE:
-            advance = one.advance(lambda: step)  # noqa: B023  called at once
-            weights.all_gather(row_of(one.config, advance))
-            done = step + advance.steps * one.config.num_processes
+            advance = actor_learner.advance(lambda: step)  # noqa: B023  called at once
+            weights.all_gather(row_of(actor_learner.config, advance))
+            done = step + advance.steps * actor_learner.config.num_processes
         elif command == Command.CHANGE:
-            one.change(collectives.broadcast())
+            actor_learner.change(collectives.broadcast())
         else:
-            gather(one.acting_tensors())
+            gather(actor_learner.acting_tensors())
 
 
 def share_weights(learner: Learner, rank: int, shared: RankMemory | None,
-                  check: Callable[[bool], None] = lambda collecting: None) -> SharedRankWeights | RankWeights:
-    """Give `learner` the gradient sink of a rank: in shared memory, or by torch.distributed without it."""
-    return RankWeights(learner) if shared is None else SharedRankWeights(shared, learner, rank, check)
+                  check: Callable[[bool], None] = lambda collecting: None,
+                  ) -> SharedRankWeights | RankWeights:
+    """Give `learner` the gradient sink of a rank: in `shared` memory, or by torch.distributed."""
+    if shared is None:
+        return RankWeights(learner)
+    return SharedRankWeights(shared, learner, rank, check)
 
 
 def row_size(config: Config) -> int:
-    return 4 + 3 * config.envs_per_process * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update
+    """Numbers in a row of `row_of`: room for an episode at every step of an update."""
+    runtime = config.runtime
+    length = runtime.rollout_lengths[0] * runtime.rollouts_per_update
+    return 4 + 3 * config.envs_per_process * length
 
 
 def row_of(config: Config, advance: Advance) -> Tensor:
@@ -133,6 +142,7 @@ def row_of(config: Config, advance: Advance) -> Tensor:
 
 
 def advance_of(row: Tensor) -> Advance:
+    """The result of an update that `row_of` has put into a row."""
     steps, env_seconds, act_seconds, learn_seconds, *episodes = row[~row.isnan()].tolist()
     triples = zip(episodes[::3], episodes[1::3], episodes[2::3], strict=True)
     return Advance(

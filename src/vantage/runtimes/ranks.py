@@ -30,9 +30,16 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.child_processes import Process, start
-from vantage.runtimes.collectives import RankLostError, gather, launched
+from vantage.runtimes.collectives import RankLostError, gather, torchrun_rank_and_size
 from vantage.runtimes.progress import Advance
-from vantage.runtimes.rank_worker import Command, advance_of, row_of, row_size, share_weights, work
+from vantage.runtimes.rank_worker import (
+    Command,
+    advance_of,
+    rank_main,
+    row_of,
+    row_size,
+    share_weights,
+)
 from vantage.runtimes.shared_gradients import RankMemory
 
 log = logging.getLogger(__name__)
@@ -42,9 +49,9 @@ STOP_SECONDS = 3.5
 
 
 class Ranks:
-    """The ranks above 0 of a run.
+    """The ranks above 0 of a run, which rank 0 starts and commands.
 
-    Rank 0, whose `actor_learner` this takes, starts and commands them.
+    `actor_learner` is that of rank 0.
     """
 
     def __init__(self, config: Config, actor_learner: ActorLearner,
@@ -61,7 +68,7 @@ class Ranks:
         acting = {name: group for name, group in tensors.items() if name.startswith("partner_")}
         try:
             shared = None
-            if launched() is None:
+            if torchrun_rank_and_size() is None:
                 shared = self._start(Path(self._folder.name) / "store")
             else:
                 collectives.join()
@@ -82,8 +89,8 @@ class Ranks:
         shared = self._rank_memory(context) if self._actor_learner.device.type == "cpu" else None
         with stop_signals_blocked(), importing_main(needs_main(self._config.env)):
             for rank in range(1, size):
-                self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank,
-                                              size, shared)
+                self._processes[rank] = start(context, f"vantage-rank-{rank}", rank_main, store,
+                                              rank, size, shared)
         for process in self._processes.values():
             wait([process.connection, process.process.sentinel])
             if process.process.sentinel in wait([process.process.sentinel], 0):
@@ -103,7 +110,7 @@ class Ranks:
                           self._config.optimizer, context)
 
     def _check(self, collecting: bool) -> None:
-        """Raise if a rank has ended, or if this process was asked to stop while ranks still collect."""
+        """Raise if a rank has ended, or if this process shall stop while ranks still collect."""
         if wait([process.process.sentinel for process in self._processes.values()], 0):
             raise RankLostError
         if collecting:  # no rank has changed the weights yet
@@ -125,7 +132,7 @@ class Ranks:
         self._waiting = True
 
     def advance(self, step: int) -> Advance:
-        """One update of all ranks at `step`; returns the sum of their results, and the metrics of all."""
+        """One update of all ranks at `step`; returns the sum of their results."""
         try:
             with self._commanding(Command.ADVANCE, step):
                 total = self._actor_learner.advance(lambda: step)
@@ -137,7 +144,7 @@ class Ranks:
         return total
 
     def tensors(self) -> dict[str, Mapping[str, Tensor]]:
-        """The acting tensors of the ranks; empty if one has failed, which the next `advance` raises."""
+        """The acting tensors of the ranks; empty if one has failed: the next `advance` raises."""
         if not self._waiting:
             return {}
         try:

@@ -1,7 +1,8 @@
-"""The runtime of many machines: actors of Ray act, this process learns or applies their gradients, watches and writes.
+"""The runtime of many machines: actors of Ray act, this process learns, watches them and writes.
 
-With send=rollouts it is the central learner of IMPALA (Espeholt et al. 2018, arXiv:1802.01561), with send=gradients a
-parameter server. What actors do is in `ray_worker`.
+With send=rollouts it is the central learner of IMPALA (Espeholt et al. 2018, arXiv:1802.01561),
+with send=gradients a parameter server. What actors do is in `ray_worker`, how this process learns
+from their replies in `ray_learner`.
 """
 
 from __future__ import annotations
@@ -18,21 +19,27 @@ import torch
 from vantage.config.config import Config
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.keys.objects import pack, unpack
-from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.progress import Advance, Progress
-from vantage.runtimes.ray_cluster import Member, connect, describe, disconnect, room
+from vantage.runtimes.ray_cluster import (
+    Member,
+    connect,
+    disconnect,
+    failure_of,
+    resolve_num_workers,
+)
 from vantage.runtimes.ray_evaluation import RemoteEvaluator
+from vantage.runtimes.ray_learner import ReplyLearner
 from vantage.runtimes.ray_nodes import RATE_SECONDS, NodeRates
-from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weights_argument
+from vantage.runtimes.ray_worker import RayWorker, Reply, versions
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers
-from vantage.runtimes.steps import passed
-from vantage.types import Rollout
+from vantage.runtimes.steps import is_due
+from vantage.runtimes.supervision import ReceiveClock, Restarts
 
 log = logging.getLogger(__name__)
 
@@ -47,31 +54,25 @@ Python may take a while to start on a busy machine.
 
 
 class RayRun:
-    """A run whose workers are actors of a Ray cluster: starts, watches and replaces them, and holds the weights."""
+    """A run whose workers are actors of a Ray cluster, and whose weights are in this process."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  initial: SavedPolicy | None = None) -> None:
         self._requests: dict[Any, Member] = {}
         self._evaluator: RemoteEvaluator | None = None
-        self._pending: list[tuple[Rollout, Advance, int]] = []
-        self._updates = 0
-        self._restarts = 0
-        self._dropped = 0
+        self._restarts = Restarts(config.ray.max_restarts)
         now = monotonic()
-        self._received_at = now
-        self._receiving_since = now
+        self._clock = ReceiveClock(now)
         self._rates = NodeRates(now)
         self._worker_config = b""
         self._owns_cluster = connect(config)
         with ExitStack() as stack:  # undone where the run cannot start
             stack.callback(self._release)
-            self.config = config = config.change(num_workers=room(config))
+            self.config = config = config.change(num_workers=resolve_num_workers(config))
             workers = config.runtime.num_workers
             if config.ray.ray_address == "local":
-                torch.set_num_threads(max(1, torch.get_num_threads() - workers * config.runtime.threads))
-            self._sends_gradients = config.ray.send == "gradients"
-            in_update = 1 if self._sends_gradients else config.runtime.rollouts_per_update
-            self._most_lag = config.ray.max_policy_lag or 8 * -(-workers // in_update)
+                own_threads = torch.get_num_threads() - workers * config.runtime.threads
+                torch.set_num_threads(max(1, own_threads))
             self.progress = Progress(self._prepare(checkpoint, initial), workers,
                                      config.run.return_window)
             self.recorder = Recorder(config, directory, checkpoint, self.progress,
@@ -79,20 +80,20 @@ class RayRun:
                                      self._learner.policy_tensors)
             stack.callback(self.recorder.abandon)
             begin_workers(self.recorder, checkpoint)
-            self._weights = weights_argument(self._learner)
+            self._reply_learner = ReplyLearner(self._learner, self.config, self.progress)
             for worker in range(workers):
                 self._start(worker)
             stack.pop_all()
 
     def advance(self) -> Generator[None]:
-        """Handle the reply of one worker, if one arrives in a moment; evaluate and save where due."""
+        """Handle a reply if one arrives in a moment; evaluate and save where due."""
         before = self.progress.step
         self._receive()
         self.recorder.note_due_evaluation(before)
         is_busy = self._evaluator is not None and self._evaluator.is_busy
         if is_busy or (self.recorder.evaluation_begins and not self.recorder.finished):
             self._evaluate(0.0)
-        if passed(self.config.run.save_every, before, self.progress.step):
+        if is_due(self.config.run.save_every, before, self.progress.step):
             self.recorder.save()
         yield
 
@@ -148,11 +149,12 @@ class RayRun:
                                                   is_new=initial is None and checkpoint is None)
         self.config = config = config.with_shifts(model.spec.shifts)
         self._learner = Learner(model.to(config.runtime.device), config)
-        if self._sends_gradients and self._learner.buffers is not None:
+        sends_gradients = config.ray.send == "gradients"
+        if sends_gradients and self._learner.buffers is not None:
             raise ConfigError("send=gradients does not return the buffers of the module of "
                               f"algorithm={config.algo} from its workers; give --send rollouts")
         load_learner(self._learner, config, checkpoint, initial)
-        changes = {} if self._sends_gradients else {"rollouts_per_update": 1}
+        changes = {} if sends_gradients else {"rollouts_per_update": 1}
         # This process enforces env_timeout for workers; the evaluator, whose games may take long,
         # does so itself.
         self._worker_config = pack(config.change(device="cpu", env_timeout=0, **changes),
@@ -162,99 +164,63 @@ class RayRun:
                  f"each, send {config.ray.send}; the learner is on {config.runtime.device}")
         return frames_per_step
 
-    # Learning
-
     def _learn(self, member: Member, reply: Reply) -> None:
-        """Learn from a reply, unless its weights are too old, and send its worker the newest ones."""
+        """Learn from a reply, and send its worker the newest weights.
+
+        A worker gets its next request before this process learns from its rollout, so that both
+        compute at the same time.
+        """
+        learner = self._reply_learner
         updates = member.updates
-        lag = self._updates - updates
-        fresh = lag <= self._most_lag
-        self._rates.count_reply(member.node, reply.advance.steps, lag)
-        if fresh:
-            merge_statistics(self._learner, reply.statistics)
-        else:
-            self._dropped += reply.advance.steps
-        if fresh and self._sends_gradients:
-            self._apply(reply, updates)
+        self._rates.count_reply(member.node, reply.advance.steps, learner.updates - updates)
+        accepted = learner.accepts(reply, updates)
+        if accepted and learner.sends_gradients:
+            learner.apply(reply, updates)
         self._request(member)
-        if fresh and not self._sends_gradients:
-            rollout = rollout_of(reply.payload, self._learner.flat.vector.device)
-            self._pending.append((rollout, reply.advance, updates))
-            if len(self._pending) >= self.config.runtime.rollouts_per_update:
-                self._update()
-
-    def _apply(self, reply: Reply, updates: int) -> None:
-        """Move the weights by the gradient of a reply, computed on the weights of update `updates`."""
-        learner = self._learner
-        payload = reply.payload
-        step = self.progress.step
-        learner.flat.gradient.copy_(tensor(payload["gradient"]))
-        reply.advance.metrics["train/policy_lag"] = float(self._updates - updates)
-        learner.sink.apply(learner.flat.gradient, payload["num_valid"], payload["loss"], {},
-                           lr=self.config.at("lr", step), max_grad_norm=0.0)  # the worker has clipped it
-        self._updates += 1
-        self._weights = weights_argument(self._learner)
-        self.progress.add(reply.advance)
-
-    def _update(self) -> None:
-        """One update of the central learner from the rollouts that have arrived."""
-        started = monotonic()
-        total = Advance()
-        pending = self._pending
-        self._pending = []
-        metrics = self._learner.update(join_rollouts([rollout for rollout, _, _ in pending]),
-                                       self.progress.step)
-        metrics["train/policy_lag"] = sum(self._updates - updates
-                                          for _, _, updates in pending) / len(pending)
-        for _, advance, _ in pending:
-            total += advance
-        total += Advance(updates=1, metrics=metrics, learn_seconds=monotonic() - started)
-        self._updates += 1
-        self._weights = weights_argument(self._learner)
-        self.progress.add(total)
+        if accepted and not learner.sends_gradients:
+            learner.add(reply, updates)
 
     def _evaluate(self, seconds: float) -> None:
         """Begin an evaluation, or record the one under way if it ends within `seconds`."""
         assert self._evaluator is not None
         if not self._evaluator.is_busy:
-            self.progress.evaluated()
-            self._evaluator.begin(self._learner, self._weights, self.progress)
+            self.progress.restart_evaluation_clock()
+            self._evaluator.begin(self._learner, self._reply_learner.weights, self.progress)
         try:
-            result = self._evaluator.result(seconds)
+            evaluation = self._evaluator.result(seconds)
         except ray.exceptions.RayError as error:
-            self._count_restart("the evaluator", describe(error))
+            self._restarts.add("the evaluator", failure_of(error))
             return
-        if result is not None:
-            self.progress.add(Advance(eval_seconds=result.seconds))
-            self.recorder.evaluated(result.evaluated, result.step, result.policy)
+        if evaluation is not None:
+            self.progress.add(Advance(eval_seconds=evaluation.seconds))
+            self.recorder.record_evaluation(evaluation.result, evaluation.step, evaluation.policy)
 
     # Workers
 
     def _start(self, worker: int) -> None:
-        actor = ray.remote(Worker).options(num_cpus=self.config.ray.worker_cpus).remote(
+        actor = ray.remote(RayWorker).options(num_cpus=self.config.ray.worker_cpus).remote(
             self._worker_config, worker, self.recorder.workers_started)
         self.recorder.workers_started += 1
         self._send(Member(worker, actor), actor.place)
 
     def _request(self, member: Member) -> None:
-        member.updates = self._updates
-        method = member.actor.gradient if self._sends_gradients else member.actor.rollout
-        self._send(member, method, self._weights, self.progress.step)
+        learner = self._reply_learner
+        member.updates = learner.updates
+        method = member.actor.gradient if learner.sends_gradients else member.actor.rollout
+        self._send(member, method, learner.weights, self.progress.step)
 
     def _send(self, member: Member, method: Any, *arguments: Any) -> None:
         member.since = monotonic()
         self._requests[method.remote(*arguments)] = member
 
     def _receive(self) -> None:
-        """Handle one answered request, if there is one within a moment, and lost or late workers."""
+        """Handle one answered request, if there is one within a moment, and late workers."""
         ready, _ = ray.wait(list(self._requests), num_returns=1, timeout=MOMENT)
         now = monotonic()
-        if now - self._received_at > MOMENT + 1.0:  # the caller paused, or this process was stopped
-            self._receiving_since = now
-        self._received_at = now
+        self._clock.received(now, MOMENT)
         for request in ready:
             self._handle(request)
-        self._lose_late_workers(now)
+        self._lose_late_workers()
         if self._rates.due(now):
             self._report_nodes(now)
 
@@ -263,8 +229,8 @@ class RayRun:
         nodes = [member.node for member in self._requests.values() if member.node]
         self.progress.extra = {
             "ray/workers": float(len(nodes)),
-            "ray/restarts": float(self._restarts),
-            "ray/dropped_steps": float(self._dropped),
+            "ray/restarts": float(self._restarts.count),
+            "ray/dropped_steps": float(self._reply_learner.dropped_steps),
             **self._rates.metrics(now, nodes),
         }
         waited = now - max((member.since for member in self._requests.values()), default=now)
@@ -277,7 +243,7 @@ class RayRun:
         try:
             answer = ray.get(request)
         except ray.exceptions.RayError as error:
-            self._lose(member, describe(error), gone=True)
+            self._lose(member, failure_of(error), gone=True)
             return
         if isinstance(answer, VantageError):
             self._lose(member, answer)
@@ -294,17 +260,17 @@ class RayRun:
         else:
             self._learn(member, answer)
 
-    def _lose_late_workers(self, now: float) -> None:
+    def _lose_late_workers(self) -> None:
         """Replace workers that have not answered within env_timeout."""
         limit = self.config.env.env_timeout
         if limit <= 0:
             return
         for request, member in list(self._requests.items()):
-            late = member.node and now - max(member.since, self._receiving_since) > limit
+            late = member.node and self._clock.silence(member.since) > limit
             if late and not ray.wait([request], timeout=0)[0]:
                 del self._requests[request]
-                error = EnvError(
-                    f"no answer for {limit:g} s; if its environment is that slow, raise --env-timeout")
+                error = EnvError(f"no answer for {limit:g} s; if its environment is that slow, "
+                                 "raise --env-timeout")
                 self._lose(member, error, gone=True)
 
     def _lose(self, member: Member, error: VantageError, *, gone: bool = False) -> None:
@@ -313,17 +279,10 @@ class RayRun:
         `gone`: its process or node has ended.
         """
         ray.kill(member.actor)
-        if isinstance(error, NonFiniteError | ConfigError) or not (gone or self._updates):
+        has_worked = gone or self._reply_learner.updates > 0
+        if isinstance(error, NonFiniteError | ConfigError) or not has_worked:
             raise error
         self._rates.count_restart(member.node)
         place = f" on {member.node}" if member.node else ""
-        self._count_restart(f"worker {member.worker}{place}", error)
+        self._restarts.add(f"worker {member.worker}{place}", error)
         self._start(member.worker)
-
-    def _count_restart(self, who: str, error: VantageError) -> None:
-        budget = self.config.ray.max_restarts
-        if self._restarts >= budget:
-            raise type(error)(f"{who} failed, and {self._restarts} were replaced already "
-                              f"(max_restarts): {error}")
-        self._restarts += 1
-        log.warning(f"{who} failed and is replaced ({self._restarts} of {budget}): {error}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import monotonic, sleep
@@ -26,10 +27,10 @@ log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
 ROOM_SECONDS = 15.0
-"""Seconds in which a busy cluster may free CPUs, as where the trial before has just ended."""
+"""Seconds to wait for free CPUs, for example of a trial that has just ended."""
 
 _guards: list[Guard] = []
-"""That of the cluster which this process has started."""
+"""The guard of the cluster that this process has started, if it has."""
 
 
 @dataclass(slots=True, eq=False)
@@ -48,48 +49,57 @@ class Member:
     """Updates that the weights of its request have seen."""
 
 
-def describe(error: ray.exceptions.RayError) -> VantageError:
+def failure_of(error: ray.exceptions.RayError) -> VantageError:
     """The failure of a process or node in one line.
 
     ConfigError if a module is missing there, which a restart would not repair.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if missing := next((line for line in lines if "No module named" in line), None):
-        return ConfigError(f"{missing}; install Vantage and your own modules on every node")
-    return VantageError("its process or node has ended: "
-                        f"{lines[0] if lines else type(error).__name__}")
+    for line in lines:
+        if "No module named" in line:
+            return ConfigError(f"{line}; install Vantage and your own modules on every node")
+    reason = lines[0] if lines else type(error).__name__
+    return VantageError(f"its process or node has ended: {reason}")
 
 
 def connect(config: Config) -> bool:
     """Connect to the cluster, or start one here; False if this process was already connected."""
     if ray.is_initialized():
         return False
-    address, options = config.ray.ray_address, {"log_to_driver": False,
-                                                "logging_level": logging.ERROR}
+    address = config.ray.ray_address
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         if address == "local":
-            cpus = max(available_cores(),
-                       -int(-config.ray.num_workers * config.ray.worker_cpus // 1))
-            options |= {"num_cpus": cpus, "include_dashboard": False}
+            needed = math.ceil(config.ray.num_workers * config.ray.worker_cpus)
+            options["num_cpus"] = max(available_cores(), needed)
+            options["include_dashboard"] = False
         else:
-            check_answers(address := find_cluster(address))
+            address = find_cluster(address)
+            check_answers(address)
         with own_signals(), ExitStack() as watched:
             if address == "local":
                 _guards.append(Guard())
                 watched.enter_context(_guards[-1])
             ray.init(address=address, **options)
-        # Without log_to_driver too, Ray prints pages of its own log where a node ends, over the
-        # display: listen_error_ messages in
-        # https://github.com/ray-project/ray/blob/master/python/ray/_private/worker.py (2.60,
-        # 2026-11).
-        ray._private.worker.print_to_stdstream = lambda data, ignore_prefix: log.debug("%s", data["lines"])
+        ray._private.worker.print_to_stdstream = _log_lines
     except Exception as error:  # Ray's own have no common class
         text = " ".join(str(error).split())
-        remedy = "install the same on all machines" if "ersion mismatch" in text else (
-            "give the HOST:PORT that `ray start --head` printed, or auto on a machine of its cluster")
+        remedy = ("give the HOST:PORT that `ray start --head` printed, or auto on a machine of its "
+                  "cluster")
+        if "ersion mismatch" in text:
+            remedy = "install the same on all machines"
         raise ConfigError(f"ray_address={config.ray.ray_address}: {text:.300}; {remedy}") from None
     return True
+
+
+def _log_lines(data: Mapping[str, Any], ignore_prefix: str) -> None:
+    """Log the output that Ray would print over the display when a node ends.
+
+    It prints even without log_to_driver: listen_error_messages in
+    https://github.com/ray-project/ray/blob/master/python/ray/_private/worker.py (2.60, 2026-11).
+    """
+    log.debug("%s", data["lines"])
 
 
 def disconnect() -> None:
@@ -131,25 +141,30 @@ def own_signals() -> Iterator[None]:
 def capacity(config: Config) -> int:
     """Number of workers that fit on the machines of the cluster. ConfigError if none fits."""
     cpus = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
-    if not (fitting := sum(int(each / config.ray.worker_cpus + 1e-6) for each in cpus)):
+    fitting = sum(_that_fit(each, config) for each in cpus)
+    if not fitting:
         raise ConfigError(f"worker_cpus={config.ray.worker_cpus:g}: no worker has room, the "
                           f"largest machine of the cluster has {max(cpus, default=0):g} CPUs; add "
                           "nodes or give a smaller --worker-cpus")
     return fitting
 
 
-def room(config: Config) -> int:
+def resolve_num_workers(config: Config) -> int:
     """The number of workers: that of the config, or as many as have room now.
 
-    ConfigError where not one has.
+    ConfigError if none has.
     """
-    runtime, most, started = config.ray, capacity(config), monotonic()
-    while not (fitting := int(_free_cpus() / runtime.worker_cpus + 1e-6)):
+    runtime = config.ray
+    most = capacity(config)
+    started = monotonic()
+    fitting = _that_fit(_free_cpus(), config)
+    while not fitting:
         if monotonic() - started > ROOM_SECONDS:
             raise ConfigError(f"worker_cpus={runtime.worker_cpus:g}: no worker has room, "
                               f"{_free_cpus():g} CPUs of the cluster are free; wait for its other "
                               "work, add nodes or give a smaller --worker-cpus")
         sleep(0.2)
+        fitting = _that_fit(_free_cpus(), config)
     fitting = min(fitting, most)
     if runtime.num_workers > fitting:
         log.warning(f"num_workers={runtime.num_workers}: {fitting} have room, the others wait for "
@@ -158,11 +173,16 @@ def room(config: Config) -> int:
     return runtime.num_workers or most_workers(config.env.num_envs, most)
 
 
+def _that_fit(cpus: float, config: Config) -> int:
+    """Number of workers that have room on `cpus`."""
+    return int(cpus / config.ray.worker_cpus + 1e-6)  # 0.3 CPUs for workers of 0.1 are three
+
+
 def _free_cpus() -> float:
     return float(ray.available_resources().get("CPU", 0.0))
 
 
-def share(config: Config, jobs: int) -> int:
+def workers_per_run(config: Config, jobs: int) -> int:
     """Workers of each of `jobs` runs at a time.
 
     Connects this process to its cluster, so that its runs need not.

@@ -11,9 +11,9 @@ import ray
 from vantage.errors import VantageError
 from vantage.learning.learner import Learner
 from vantage.runs.checkpoint_files import Groups
-from vantage.runtimes.evaluator import Evaluated
+from vantage.runtimes.evaluator import EvaluationResult
 from vantage.runtimes.progress import Progress
-from vantage.runtimes.ray_worker import Worker
+from vantage.runtimes.ray_worker import RayWorker
 
 CLOSE_SECONDS = 1.0
 """Seconds that the actor may take to close its environments."""
@@ -21,9 +21,9 @@ CLOSE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RemoteEvaluation:
-    """The result of an evaluation."""
+    """An evaluation that has ended."""
 
-    evaluated: Evaluated
+    result: EvaluationResult
     seconds: float
     step: int
     policy: Groups
@@ -46,17 +46,17 @@ class RemoteEvaluator:
     def begin(self, learner: Learner, weights: Any, progress: Progress) -> None:
         """Begin an evaluation of the current policy."""
         if self._actor is None:
-            self._actor = ray.remote(Worker).options(num_cpus=0).remote(self._config, 0, 0)
+            self._actor = ray.remote(RayWorker).options(num_cpus=0).remote(self._config, 0, 0)
         step = progress.step
         answer = self._actor.evaluate.remote(learner.model.spec, weights, step,
                                              progress.longest_game(), progress.best_return)
         self._under_way = answer, step, learner.policy_tensors()
 
     def result(self, seconds: float) -> RemoteEvaluation | None:
-        """The result if it arrives within `seconds`, else None.
+        """The evaluation if it ends within `seconds`, else None.
 
-        Raises RayError if the actor has ended, whereupon the next evaluation starts another, and
-        the VantageError of an evaluation that has failed.
+        Raises RayError if the actor has ended; the next evaluation then starts another. Raises the
+        VantageError of an evaluation that has failed.
         """
         assert self._under_way is not None
         answer, step, policy = self._under_way
@@ -64,14 +64,14 @@ class RemoteEvaluator:
             return None
         self._under_way = None
         try:
-            result = ray.get(answer)
+            reply = ray.get(answer)
         except ray.exceptions.RayError:
             self._actor = None
             raise
-        if isinstance(result, VantageError):
-            raise result
-        evaluated, eval_seconds = result
-        return RemoteEvaluation(evaluated, eval_seconds, step, policy)
+        if isinstance(reply, VantageError):
+            raise reply
+        result, eval_seconds = reply
+        return RemoteEvaluation(result, eval_seconds, step, policy)
 
     def close(self) -> None:
         """Close the environments, unless a game is under way, and end the actor."""

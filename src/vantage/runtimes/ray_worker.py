@@ -32,8 +32,8 @@ from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
-from vantage.runtimes.child_processes import portable, prepare_process
-from vantage.runtimes.evaluator import Evaluated, Evaluator
+from vantage.runtimes.child_processes import portable_error, prepare_process
+from vantage.runtimes.evaluator import EvaluationResult, Evaluator
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.startup import new_model
 from vantage.types import EnvSpec, Rollout, map_parts
@@ -41,8 +41,11 @@ from vantage.types import EnvSpec, Rollout, map_parts
 Arrays = list[np.ndarray]
 
 MESSAGE_BYTES = 90 * 1024
-"""Largest weights that are sent within a request, in bytes. Ray puts arguments above 100 KiB in the
-object store, again for every request (max_direct_call_object_size)."""
+"""Largest weights that are sent within a request, in bytes.
+
+Ray puts arguments above 100 KiB in the object store, again for every request
+(max_direct_call_object_size).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +65,18 @@ def versions() -> str:
     return f"Vantage {__version__} on Python {platform.python_version()}"
 
 
-def answering(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method's VantageError, or any other error as one, in place of its result."""
+def returning_errors(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return errors of `method`, as VantageError, in place of its result."""
     @wraps(method)
     def answer(*args: Any) -> Any:
         try:
             return method(*args)
         except BaseException as error:
-            return portable(error)
+            return portable_error(error)
     return answer
 
 
-class Worker:
+class RayWorker:
     """Acts with the newest weights in its own environments; sends rollouts or gradients."""
 
     def __init__(self, config: bytes, worker: int, index: int) -> None:
@@ -89,58 +92,64 @@ class Worker:
         node = ray.get_runtime_context().get_node_id()
         return f"{ray.util.get_node_ip_address()}-{node[:6]}", versions()
 
-    @answering
+    @returning_errors
     def begin(self) -> None:
         packed, worker, index = self._arguments
         config: Config = unpack(packed)
         prepare_process(config)
         room = max(1, int(available_cores() / config.ray.worker_cpus))
-        self._one = one = ActorLearner(config, worker=worker, index=index,
-                                       replay_bytes=replay_share(min(room, config.runtime.num_workers)))
-        for _, normalizer in one.learner.running():
+        neighbours = min(room, config.runtime.num_workers)
+        actor_learner = ActorLearner(config, worker=worker, index=index,
+                                     replay_bytes=replay_share(neighbours))
+        for _, normalizer in actor_learner.learner.running():
             normalizer.local_stats = cast(Stats, tuple(map(torch.zeros_like, normalizer.stats)))
-        self._sink = one.learner.sink = GradientCopy()
-        one.begin()
+        self._actor_learner = actor_learner
+        self._sink = GradientCopy()
+        actor_learner.learner.sink = self._sink
+        actor_learner.begin()
 
-    @answering
+    @returning_errors
     def change(self, values: Mapping[str, Any]) -> None:
         """Learn with other coefficients from the next request on."""
         packed, worker, index = self._arguments
         config = unpack(packed).change(**values)
         self._arguments = pack(config, "the config"), worker, index
-        if hasattr(self, "_one"):  # it has begun
-            self._one.change(values)
+        if hasattr(self, "_actor_learner"):  # it has begun
+            self._actor_learner.change(values)
 
-    @answering
+    @returning_errors
     def rollout(self, weights: Arrays, step: int) -> Reply:
-        one = self._one
-        load_weights(one.learner, weights)
-        rollouts, advance = one.collect(learns=False)
-        one.move_on()
+        actor_learner = self._actor_learner
+        load_weights(actor_learner.learner, weights)
+        rollouts, advance = actor_learner.collect(learns=False)
+        actor_learner.move_on()
         rollout = join_rollouts(rollouts)
-        one.learner.observe(rollout, step)
-        return Reply(advance, self._statistics(),
-                     {f.name: map_parts(Tensor.numpy, getattr(rollout, f.name))
-                      for f in fields(Rollout)})
+        actor_learner.learner.observe(rollout, step)
+        arrays = {field.name: map_parts(Tensor.numpy, getattr(rollout, field.name))
+                  for field in fields(Rollout)}
+        return Reply(advance, self._statistics(), arrays)
 
-    @answering
+    @returning_errors
     def gradient(self, weights: Arrays, step: int) -> Reply:
-        """The gradient of the next update: from the replay if one is due, else from fresh rollouts."""
-        one, advance = self._one, Advance()
-        load_weights(one.learner, weights)
-        metrics, started = next(self._updates, None), perf_counter()
+        """The gradient of the next update: from the replay if one is due, else new rollouts."""
+        actor_learner = self._actor_learner
+        advance = Advance()
+        load_weights(actor_learner.learner, weights)
+        metrics = next(self._updates, None)
+        started = perf_counter()
         if metrics is None:
-            rollouts, advance = one.collect()
+            rollouts, advance = actor_learner.collect()
             started = perf_counter()
-            self._updates = one.updates(rollouts, step)
+            self._updates = actor_learner.updates(rollouts, step)
             metrics = next(self._updates)
-        advance += Advance(updates=1, metrics=metrics, unsaved=own_state(one.config.algorithm),
+        unsaved = own_state(actor_learner.config.algorithm)
+        advance += Advance(updates=1, metrics=metrics, unsaved=unsaved,
                            learn_seconds=perf_counter() - started)
         return Reply(advance, self._statistics(), self._sink.reply)
 
-    @answering
+    @returning_errors
     def evaluate(self, spec: EnvSpec, weights: Arrays, step: int, longest_game: int,
-                 best: float | None) -> tuple[Evaluated, float]:
+                 best: float | None) -> tuple[EvaluationResult, float]:
         """Play the games of an evaluation; returns its result, and seconds."""
         started = perf_counter()
         config: Config = unpack(self._arguments[0])
@@ -149,7 +158,8 @@ class Worker:
         learner = Learner(new_model(config, spec), config)
         load_weights(learner, weights)
         self._evaluator = self._evaluator or Evaluator(config)
-        evaluated = result_of(self._evaluator.evaluate(learner.model, step, longest_game=longest_game, best=best))
+        evaluated = result_of(self._evaluator.evaluate(learner.model, step,
+                                                       longest_game=longest_game, best=best))
         return evaluated, perf_counter() - started
 
     def close_evaluator(self) -> None:
@@ -158,7 +168,7 @@ class Worker:
             self._evaluator.close()
 
     def _statistics(self) -> Arrays:
-        parts = [part for _, normalizer in self._one.learner.running()
+        parts = [part for _, normalizer in self._actor_learner.learner.running()
                  for part in normalizer.local_stats or ()]
         arrays = [part.numpy().copy() for part in parts]
         for part in parts:
@@ -167,13 +177,13 @@ class Worker:
 
 
 class GradientCopy(GradientSink):
-    """The gradient sink of a worker that has no optimiser: stores the clipped gradient for the reply."""
+    """The gradient sink of a worker: stores the clipped gradient for the reply."""
 
     reply: Mapping[str, Any]
 
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
-        """Clip and keep the gradient; moves nothing."""
+        """Clip and store the gradient; the weights do not change."""
         norm = clip_gradient(gradient, max_grad_norm)
         self.reply = {"gradient": gradient.numpy(), "num_valid": float(num_valid),
                       "loss": float(loss)}
@@ -197,10 +207,9 @@ def weight_parts(learner: Learner) -> list[Tensor]:
 def weights_argument(learner: Learner) -> Any:
     """The `weight_parts` as an argument of requests.
 
-    Large ones are a reference to the object store, small ones the arrays themselves.
-
-    Fetching an object from another node needs a lookup first: 5.1 ms of CPU for a request and its reply instead of 1.6.
-    The arrays are views, which Ray copies when the request is made.
+    Large ones are a reference to the object store, small ones the arrays themselves, since fetching
+    an object from another node needs a lookup first: 5.1 ms of CPU for a request and its reply
+    instead of 1.6. The arrays are views, which Ray copies when the request is made.
     """
     arrays = [part.detach().cpu().numpy() for part in weight_parts(learner)]
     return arrays if sum(array.nbytes for array in arrays) <= MESSAGE_BYTES else ray.put(arrays)

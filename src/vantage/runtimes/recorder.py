@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -12,20 +11,21 @@ from typing import Any, Literal
 from vantage._host.system import used_memory
 from vantage.agents.evaluation_settings import plays_both_ways
 from vantage.config.config import Config
-from vantage.errors import CheckpointError, ConfigError, VantageError
+from vantage.errors import CheckpointError
 from vantage.models.actor_critic import ActorCritic
-from vantage.runs.checkpoint import Checkpoint, load_named, save, save_as
+from vantage.runs.checkpoint import Checkpoint, save, save_as
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
 from vantage.runs.mirror import mirror_of
 from vantage.runs.tracking import Tracker
 from vantage.runs.weight_log import WeightLog
-from vantage.runtimes.evaluator import Evaluated
+from vantage.runtimes.best_policy import BestPolicy
+from vantage.runtimes.evaluator import EvaluationResult
 from vantage.runtimes.own_algorithm import OwnAlgorithm
 from vantage.runtimes.progress import Progress, mean_of_each
 from vantage.runtimes.save_failures import SaveFailures
-from vantage.runtimes.steps import passed, stop_in_words
+from vantage.runtimes.steps import is_due, stop_in_words
 from vantage.runtimes.summary import write_summary
 from vantage.types import Report
 
@@ -49,7 +49,6 @@ class Recorder:
         self.config = config
         self.progress = progress
         self._tensors = tensors
-        self._policy = policy
         self.workers_started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         """Workers that the run ever had: each has its own random streams."""
         self._spec = model.spec.to_json()
@@ -63,6 +62,7 @@ class Recorder:
         self._weights = WeightLog(config, model, self._writer) if config.run.log_weights else None
         self._saved_at: float | None = None
         self._failures = SaveFailures()
+        self._best = BestPolicy(progress, self._failures, policy, self._state)
         self._unreported: dict[str, float] = {}
         """Metrics of evaluations, and of `log`, since the last report."""
         self.between_updates = False
@@ -77,7 +77,7 @@ class Recorder:
         self._replay_step = -1
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
-            self._load_score_of_best()
+            self._best.load_score(directory.path)
         self._algorithm = OwnAlgorithm(config, progress)
         self._algorithm.note_unsaved()
         if not config.run.evaluates:
@@ -103,10 +103,11 @@ class Recorder:
     def evaluation_begins(self) -> bool:
         """An evaluation is due and its games keep to `max_eval_share` of all steps."""
         run = self.config.run
+        progress = self.progress
         games = run.eval_episodes
         if plays_both_ways(self.config):
             games *= 2
-        return self.progress.evaluation_due and self.progress.may_evaluate(games, run.max_eval_share)
+        return progress.evaluation_due and progress.may_evaluate(games, run.max_eval_share)
 
     @property
     def last_evaluation_due(self) -> bool:
@@ -120,16 +121,19 @@ class Recorder:
         """Mark an evaluation as due by the steps since the step `before`, or by the clock."""
         run = self.config.run
         progress = self.progress
-        by_steps = passed(run.eval_every, before, progress.step)
+        by_steps = is_due(run.eval_every, before, progress.step)
         if by_steps or progress.unevaluated_for(run.eval_every_seconds):
             progress.evaluation_due = True
 
     def log(self, name: str, value: float) -> None:
-        """Add a value of the user's metric `name` to the next report, which has the mean of all values."""
+        """Add a value of the user's metric `name`; the next report has the mean of all values."""
         self.logged.setdefault(name, []).append(value)
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Continue with other `values` of the config; the next checkpoint also writes them to config.json."""
+        """Continue with other `values` of the config.
+
+        The next checkpoint also writes them to config.json.
+        """
         self.config = self.config.change(**values)
         self._changes.update(values)
 
@@ -162,7 +166,10 @@ class Recorder:
         return self.last_report
 
     def _write_metrics(self, evaluation: Mapping[str, float]) -> dict[str, float]:
-        """The metrics of this step and of `evaluation`; writes them unless this step has been written."""
+        """The metrics of this step and of `evaluation`.
+
+        Writes them if they are new: of a new step, of an evaluation or of `log`.
+        """
         own = mean_of_each(self.logged)
         self.logged = {}
         self._unreported.update(own)
@@ -176,24 +183,26 @@ class Recorder:
             self._written_step = step
         return metrics
 
-    def evaluated(self, evaluated: Evaluated, step: int, policy: Groups | None = None) -> None:
+    def record_evaluation(self, result: EvaluationResult, step: int,
+                          policy: Groups | None = None) -> None:
         """Record an evaluation of the policy of `step`; saves the policy if it is the best so far.
 
         `policy` has its tensors; by default the current ones. Another evaluation becomes due at
         once if training has passed the next due step meanwhile.
         """
         progress = self.progress
-        progress.eval_steps += evaluated.steps
-        progress.last_eval_steps = evaluated.steps
-        progress.solved = evaluated.solved
-        progress.evaluation_due = passed(self.config.run.eval_every, step, progress.step) or (
+        progress.eval_steps += result.steps
+        progress.last_eval_steps = result.steps
+        progress.solved = result.solved
+        progress.evaluation_due = is_due(self.config.run.eval_every, step, progress.step) or (
             progress.step > step and progress.unevaluated_for(self.config.run.eval_every_seconds))
         self._check_directory()
-        self.evaluation = {**evaluated.metrics, "eval/step": step}
+        self.evaluation = {**result.metrics, "eval/step": step}
         self._unreported.update(self.evaluation)
         self._write_metrics(self.evaluation)
-        progress.deterministic = bool(evaluated.metrics["eval/deterministic"])
-        self._save_if_best(evaluated.score, step, policy, solved=evaluated.solved)
+        progress.deterministic = bool(result.metrics["eval/deterministic"])
+        self._best.save_if_best(self.directory.path, result.score, step, policy,
+                                solved=result.solved)
 
     def save(self, *, final: bool = False, again: bool = False) -> None:
         """Write a checkpoint and the summary.
@@ -207,7 +216,8 @@ class Recorder:
         # ones.
         self._write_metrics({})
         if not self.config.run.evaluates and self.progress.window_is_full:
-            self._save_if_best(float(self.progress.return_mean or 0.0), self.progress.step)
+            score = float(self.progress.return_mean or 0.0)
+            self._best.save_if_best(self.directory.path, score, self.progress.step)
         try:
             save(self.directory.path, self.progress.step, tensors=self._tensors(),
                  state=self._state(), keep=self.config.run.keep_checkpoints, again=again)
@@ -229,13 +239,10 @@ class Recorder:
         if not self._changes:
             return
         changed = self.directory.config.change(**self._changes)
-        try:
+        file = self.directory.path / "config.json"
+        with self._failures.logged(file, "; every later save tries again"):
             self.directory = self.directory.change_config(changed)
-        except VantageError as error:
-            self._failures.failed("config.json", error, "; every later save tries again")
-        else:
             self._changes.clear()
-            self._failures.saved(self.directory.path / "config.json")
 
     def _state(self) -> dict[str, Any]:
         return {"progress": self.progress.state(), "spec": self._spec,
@@ -248,25 +255,20 @@ class Recorder:
         if self.directory.is_gone:
             place = self._mirror.url if self._mirror is not None else "NEW_NAME"
             raise CheckpointError(
-                f"{self.directory.path} was deleted or renamed while it trains, so that the run ends at step "
-                f"{self.progress.step:,}; continue it from its last checkpoint by `vantage resume {place}`")
+                f"{self.directory.path} was deleted or renamed while it trains, so that the run "
+                f"ends at step {self.progress.step:,}; continue it from its last checkpoint by "
+                f"`vantage resume {place}`")
 
     def save_replay(self, tensors: Callable[[], Groups]) -> None:
-        """Write the replay of this step, unless it has been written.
-
-        A run can continue without it.
-        """
+        """Write the replay of this step, once. A run can continue without it."""
         if self._replay_step == self.progress.step:
             return
-        try:
-            save_as(self.directory.path, "replay", self.progress.step, tensors=tensors(), state={},
+        run = self.directory.path
+        with self._failures.logged(run / "replay", ". A resume from here uses the replay saved "
+                                   "before, or fills a new one."):
+            save_as(run, "replay", self.progress.step, tensors=tensors(), state={},
                     may_remove=False)
-        except CheckpointError as error:
-            self._failures.failed(
-                "replay", error, ". A resume from here uses the replay saved before, or fills a new one.")
-        else:
             self._replay_step = self.progress.step
-            self._failures.saved(self.directory.path / "replay")
 
     def abandon(self) -> None:
         """Close the files of a run that could not start."""
@@ -286,28 +288,3 @@ class Recorder:
             self._tracker.close(summary)
         if self._mirror is not None:
             self._mirror.push(self.directory.path)
-
-    def _load_score_of_best(self) -> None:
-        """Load the best score from best/, which may be newer than the checkpoint, after a kill for example."""
-        with contextlib.suppress(CheckpointError, ConfigError):  # there is none, or it is damaged
-            best = load_named(self.directory.path, "best").state["progress"]
-            if best.get("best_return") is not None:
-                self.progress.best_return = best["best_return"]
-
-    def _save_if_best(self, mean: float, step: int, policy: Groups | None = None, *,
-                      solved: bool = False) -> None:
-        # An equal score replaces the former: where a task has a highest score, the first policy
-        # that reaches it is rarely the most robust.
-        former = self.progress.best_return
-        if former is not None and mean < former and not solved:
-            return
-        self.progress.best_return = mean
-        try:
-            save_as(self.directory.path, "best", step, tensors=policy or self._policy(),
-                    state=self._state())
-        except CheckpointError as error:
-            self.progress.best_return = former
-            self._failures.failed(
-                "best", error, f". The policy of step {step:,}, the best so far, was not saved to best/.")
-        else:
-            self._failures.saved(self.directory.path / "best")

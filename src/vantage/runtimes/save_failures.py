@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vantage.errors import VantageError
@@ -29,6 +31,16 @@ class SaveFailures:
         self._reasons[name] = reason
         if reason != former:
             log.warning(f"{error}{effect}")
+
+    @contextmanager
+    def logged(self, path: Path, effect: str = "") -> Iterator[None]:
+        """Within this context `path` is saved; log a failure, whose message ends with `effect`."""
+        try:
+            yield
+        except VantageError as error:
+            self.failed(path.name, error, effect)
+        else:
+            self.saved(path)
 
     def saved(self, path: Path) -> None:
         """Log that `path` is saved again, if its last save failed."""

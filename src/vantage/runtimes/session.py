@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from vantage.config.config import Config
 from vantage.errors import VantageError
+from vantage.runtimes.progress import Advance, sum_of
 from vantage.runtimes.rank_worker import FollowedTraining, follow_torchrun
 from vantage.runtimes.recorder import Status
 from vantage.runtimes.train_loop import Run
@@ -40,14 +41,14 @@ class Session:
     ends. Such a session has no run, only the result in `followed`.
     """
 
-    def __init__(self, begin: Callable[[Callable[[Run], object]], Updates]) -> None:
-        """`begin(on_start)` returns the generator, which calls `on_start` with the run."""
+    def __init__(self, begin: Callable[..., Updates]) -> None:
+        """`begin(on_start=...)` returns the generator, which calls `on_start` with the run."""
         self.followed: FollowedTraining | None = follow_torchrun()
         self._run: Run | None = None
         # `on_start` is no method of this object: a reference cycle would delay the collection of
         # the generator, and with it the save of an abandoned run.
         started: list[Run] = []
-        self._updates = begin(started.append)
+        self._updates = begin(on_start=started.append)
         if self.followed is not None:
             self._updates.close()
             return
@@ -69,9 +70,8 @@ class Session:
     def run(self) -> Run:
         """The run. VantageError in a rank above 0, which has none."""
         if self._run is None:
-            raise VantageError(
-                "this process is a rank above 0 of torchrun, which has shared the training of rank 0; "
-                "leave this to rank 0")
+            raise VantageError("this process is a rank above 0 of torchrun, which has shared the "
+                               "training of rank 0; leave this to rank 0")
         return self._run
 
     @property
@@ -126,6 +126,21 @@ class Session:
         if report is not None and report.status != "running":
             self._updates.close()  # that was the last report; closing unlocks the directory
         return report
+
+    def advance_one_update(self) -> Advance:
+        """Train until an update and all that is due after it are complete, or the training ends."""
+        recorder = self.run.recorder
+        advances: list[Advance] = []
+        recorder.progress.new_advances = advances
+        try:
+            self.advance()
+            while self.is_running:
+                if recorder.between_updates and any(advance.updates for advance in advances):
+                    break
+                self.advance()
+        finally:
+            recorder.progress.new_advances = None
+        return sum_of(advances)
 
     def close(self) -> None:
         """Save the run, and release its processes and environments. A second call does nothing."""

@@ -1,12 +1,13 @@
-"""The numbers of a training that may be set between its updates: their values now, and what they may be set to."""
+"""The numbers of a training that may be set between its updates, as attributes of `Trainer`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from vantage.config.checks import check_flags, check_together
 from vantage.config.config import Config
-from vantage.keys.fields import convert
+from vantage.keys.fields import convert, nearest
 from vantage.keys.schedules import Schedule
 
 
@@ -26,3 +27,14 @@ def checked_values(config: Config, name: str, value: Any) -> dict[str, Any]:
     check_flags(changed, values)
     check_together(changed)
     return values
+
+
+def why_unknown(name: str, attributes: Iterable[str], config: Config | None) -> str:
+    """Why a trainer with the public `attributes` has no `name`, and what it has instead.
+
+    `config` is that of the training, if there is one in this process.
+    """
+    if config is not None and name in config.flat_keys():
+        return (f"{name} is fixed for the run: read trainer.config; what may change is "
+                f"{', '.join(config.settable())}")
+    return f"a trainer has no {name!r}{nearest(name, attributes)}"

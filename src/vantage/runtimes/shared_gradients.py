@@ -1,7 +1,8 @@
 """The gradient sink of ranks on one CPU, in shared memory.
 
-Each rank sums, clips and moves its slice of the flat vector between barriers. gloo sends the gradient through sockets,
-which takes 13% more CPU time a step of default A2C on Pong in two processes.
+Each rank sums, clips and moves its slice of the flat vector between barriers. gloo sends the
+gradient through sockets, which takes 13% more CPU time for a step of default A2C on Pong in two
+processes.
 """
 
 from __future__ import annotations
@@ -27,16 +28,25 @@ from vantage.runtimes.shared_memory import SharedMemory
 from vantage.runtimes.shared_metrics import SharedMetrics
 
 SPIN_SECONDS = 0.02
-"""Seconds to spin before napping. A busy host is slow to give a sleeping core back: A2C on Pong in
-two processes is up to 1.5 times as fast as in one with spinning, 1.2 times without."""
+"""Seconds to spin before sleeping.
+
+A busy host is slow to give a sleeping core back: A2C on Pong in two processes is up to 1.5 times as
+fast as in one with spinning, 1.2 times without.
+"""
+
 NAP_SECONDS = 0.002
+"""Polling interval in seconds after that."""
+
 _fence = Lock()
 _yield = getattr(os, "sched_yield", lambda: sleep(0))
 
 
 def order_memory() -> None:
-    """A full memory fence, for processors such as ARM's. One acquire and release lets accesses from both sides move
-    in between; after two of them, no access can cross."""
+    """A full memory fence, for processors such as ARM's.
+
+    Accesses from both sides can move between one acquire and its release; no access can cross two
+    of these pairs.
+    """
     with _fence:
         pass
     with _fence:
@@ -44,52 +54,57 @@ def order_memory() -> None:
 
 
 class RankMemory:
-    """Memory that ranks on one CPU share.
+    """Memory that ranks on one CPU share: weights [P], a gradient [P] and numbers for each rank.
 
-    It has the weights [P], and for each rank a gradient [P] and `columns` numbers.
-
-    The numbers are the metrics of an update, or what `all_gather` exchanges.
+    The numbers, at most `columns`, are the metrics of an update or values for `all_gather`.
     """
 
     def __init__(self, size: int, num_ranks: int, columns: int, config: OptimizerConfig,
                  context: SpawnContext) -> None:
-        self.config, statistics = config, STATISTICS[config.optimizer]
+        self.config = config
         tensors = {"vector": torch.zeros(size), "gradients": torch.zeros(num_ranks, size),
                    "command": torch.zeros(2, dtype=torch.int64),
                    "numbers": torch.zeros(num_ranks, columns, dtype=torch.float64),
                    "squares": torch.zeros(num_ranks, 8, dtype=torch.float64),
                    "arrivals": torch.zeros(num_ranks, 8, dtype=torch.int64)}
-        tensors |= {name: torch.full((num_ranks if name == "step" else size,), value)
-                    for name, value in statistics.items()}
+        for name, value in STATISTICS[config.optimizer].items():
+            tensors[name] = torch.full((num_ranks if name == "step" else size,), value)
         self.memory = SharedMemory(tensors, context)
 
 
 class SharedRankWeights(GradientSink):
     """The sink of one rank. All ranks start from the weights of rank 0.
 
-    The gradient row of rank 0 receives the mean over all ranks.
-
-    `check` is called now and then while waiting, with whether others may still collect; it raises if a rank has ended.
+    The gradient row of rank 0 receives the mean over all ranks. While this rank waits, it calls
+    `check` from time to time, with True if others may still be collecting; `check` raises if a rank
+    has ended.
     """
 
     def __init__(self, shared: RankMemory, learner: Learner, rank: int,
                  check: Callable[[bool], None] = lambda collecting: None) -> None:
-        memory, config = shared.memory, shared.config
-        self.rank, self._check, self._collecting = rank, check, False
+        memory = shared.memory
+        config = shared.config
+        self.rank = rank
+        self._check = check
+        self._collecting = False
         self._metrics = SharedMetrics()
-        self._command, self._numbers = memory["command"], memory["numbers"]
-        self._gradients, self._squares = memory["gradients"], memory["squares"]
+        self._command = memory["command"]
+        self._numbers = memory["numbers"]
+        self._gradients = memory["gradients"]
+        self._squares = memory["squares"]
         self._arrivals = memory["arrivals"].numpy()[:, 0]
+        self._vector = memory["vector"]
+        self._average = learner.average
         self.num_ranks, size = self._gradients.shape
-        self._part = slice(*(size * i // self.num_ranks for i in (rank, rank + 1)))
+        self._part = slice(size * rank // self.num_ranks, size * (rank + 1) // self.num_ranks)
         self._statistics = {name: memory[name] for name in STATISTICS[config.optimizer]}
-        if rank == 0 and (own := learner.sink.optimizer_tensors()):
-            self.load_optimizer(own)
-        learner.flat.move(memory["vector"], self._gradients[rank], keep=rank == 0)
+        saved = learner.sink.optimizer_tensors()
+        if rank == 0 and saved:
+            self.load_optimizer(saved)
+        learner.flat.move(self._vector, self._gradients[rank], keep=rank == 0)
         part = {name: each[rank] if name == "step" else each[self._part]
                 for name, each in self._statistics.items()}
-        self._optimizer = FlatOptimizer(config, memory["vector"][self._part], part)
-        self._vector, self._average = memory["vector"], learner.average
+        self._optimizer = FlatOptimizer(config, self._vector[self._part], part)
         learner.sink = self
 
     def change(self, config: OptimizerConfig) -> None:
@@ -97,7 +112,10 @@ class SharedRankWeights(GradientSink):
 
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
-        """Average gradients and metrics over all ranks, g = Σ nᵢ gᵢ / Σ nᵢ, clip, and move this rank's slice."""
+        """Average gradients and metrics over all ranks, clip, and move this rank's slice.
+
+        The mean gradient is g = Σ nᵢ gᵢ / Σ nᵢ over the nᵢ valid steps of each rank.
+        """
         rows = self._share(self._metrics.row(num_valid, loss, metrics))
         if self._metrics.learn_names(rows, metrics, self._gather_after_barrier):
             rows = self._share(self._metrics.row(num_valid, loss, metrics))
@@ -111,11 +129,12 @@ class SharedRankWeights(GradientSink):
         self.barrier()
         norm = math.sqrt(self._squares[:, 0].sum().item())
         clip_with_norm(mean, norm, max_grad_norm)
-        if moves := math.isfinite(norm) and math.isfinite(loss):
+        is_finite = math.isfinite(norm) and math.isfinite(loss)
+        if is_finite:
             self._optimizer.step(mean, lr)
         self.barrier()
         # Each rank has an average of its own, equal to the others.
-        if moves and self._average is not None:
+        if is_finite and self._average is not None:
             self._average.follow(self._vector)
         return norm, loss
 
@@ -130,8 +149,9 @@ class SharedRankWeights(GradientSink):
         return self.all_gather(values)
 
     def _share(self, values: Tensor) -> Tensor:
-        """The `values` [N] of all ranks, [num_ranks, N], a view that is valid until the next barrier."""
-        if len(values) > (most := self._numbers.shape[1]):
+        """The `values` [N] of all ranks, [num_ranks, N]: a view, valid until the next barrier."""
+        most = self._numbers.shape[1]
+        if len(values) > most:
             raise ConfigError(f"the algorithm exchanges {len(values)} numbers in an update, and "
                               f"ranks on one CPU have room for {most}; log fewer metrics, or give "
                               "--num-workers 1")

@@ -31,7 +31,7 @@ from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats, merge_rows
 
 _ALIGNMENT = 64
-"""Bytes of a cache line: what two workers write is not on the same one."""
+"""Bytes of a cache line: two workers do not write to the same one."""
 
 WORKER = np.dtype({"names": ["steps", "updates", "heartbeat"],
                    "formats": [np.int64, np.int64, np.float64], "itemsize": _ALIGNMENT})
@@ -62,37 +62,41 @@ class SharedMemory:
 
 
 class SharedWeights:
-    """Everything that the workers of one run share; created in the main process and inherited by the workers."""
+    """What the workers of a run share: created in the main process, inherited by the workers."""
 
     def __init__(self, learner: Learner, config: Config, context: SpawnContext) -> None:
         size = len(learner.flat.vector)
         workers = config.runtime.num_workers
-        optimizer = config.optimizer.optimizer
         self.log_weights = config.run.log_weights
-        vectors = {"vector": torch.zeros(size)}
+        tensors = {"limit": torch.tensor([config.run.steps]),
+                   "workers": torch.zeros(workers, WORKER.itemsize, dtype=torch.uint8),
+                   "vector": torch.zeros(size)}
         if self.log_weights:
-            vectors["gradient"] = torch.zeros(size)
+            tensors["gradient"] = torch.zeros(size)
         if learner.average is not None:
-            vectors["average"] = torch.zeros_like(learner.average.vector, device="cpu")
+            tensors["average"] = torch.zeros_like(learner.average.vector, device="cpu")
         if learner.buffers is not None:
-            vectors["buffers"] = learner.buffers.read().cpu().repeat(workers, 1)
-        self.memory = SharedMemory({"limit": torch.tensor([config.run.steps]),
-                                    "workers": torch.zeros(workers, WORKER.itemsize, dtype=torch.uint8),
-                                    **vectors}, context)
-        """Vectors have the layout of `FlatParameters`; the gradient is that of the first worker's
-        last update."""
+            tensors["buffers"] = learner.buffers.read().cpu().repeat(workers, 1)
+        self.memory = SharedMemory(tensors, context)
+        """Vectors have the layout of `FlatParameters`.
+
+        The gradient is that of the first worker's last update.
+        """
         rows = 1 if config.hogwild.shared_statistics else workers
-        self.statistics = SharedMemory({name: torch.full((rows,) if name == "step" else (rows, size), value)
-                                        for name, value in STATISTICS[optimizer].items()}, context)
-        """The optimiser's statistics, by torch's names: one row for all workers, or one for
-        each."""
-        self.normalizers = {name: SharedMemory({str(i): part.expand(workers, *part.shape)
-                                                for i, part in enumerate(normalizer.stats)},
-                                               context) for name, normalizer in learner.running()}
+        statistics: dict[str, Tensor] = {}
+        for name, value in STATISTICS[config.optimizer.optimizer].items():
+            statistics[name] = torch.full((rows,) if name == "step" else (rows, size), value)
+        self.statistics = SharedMemory(statistics, context)
+        """The optimiser's statistics by torch's names: one row for all workers or one for each."""
+        self.normalizers: dict[str, SharedMemory] = {}
         """Count, mean and variance of each normaliser: a row for each worker.
 
         All use the merged rows.
         """
+        for name, normalizer in learner.running():
+            parts = {str(i): part.expand(workers, *part.shape)
+                     for i, part in enumerate(normalizer.stats)}
+            self.normalizers[name] = SharedMemory(parts, context)
         # A lock of the file system ends with the process that holds it, killed or not, unlike one
         # of multiprocessing. As a Connection, its descriptor is inherited by spawned processes.
         self._lock = None
@@ -120,7 +124,7 @@ class SharedWeights:
 
     @property
     def limit(self) -> np.ndarray:
-        """[1] int64: agent steps of all workers together after which each stops; 0 stops them at once."""
+        """[1] int64: agent steps of all workers at which each stops; 0 stops them at once."""
         return self.memory["limit"].numpy()
 
     @property
@@ -130,7 +134,7 @@ class SharedWeights:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """With the lock of the config, only one worker at a time moves the weights within this context."""
+        """With hogwild.lock, only one worker at a time is within this context."""
         if self._lock is None:
             yield
             return
@@ -144,15 +148,18 @@ class SharedWeights:
 class HogwildWeights(GradientSink):
     """The gradient sink of one worker: moves the shared weights by its gradient.
 
-    The gradient is computed on a copy of the weights.
+    The gradient is computed on a copy of the weights and never aliased.
 
-    Mnih et al. 2016, arXiv:1602.01783, algorithm S3. The gradient is copied at every update and never aliased.
+    Mnih et al. 2016, arXiv:1602.01783, algorithm S3.
     """
 
     def __init__(self, shared: SharedWeights, learner: Learner, worker: int) -> None:
-        self._shared, self._learner, self._worker = shared, learner, worker
+        self._shared = shared
+        self._learner = learner
+        self._worker = worker
         config = learner.config.optimizer
-        self._vector, self._updates = shared.vector, shared.workers["updates"]
+        self._vector = shared.vector
+        self._updates = shared.workers["updates"]
         own = {name: rows[worker % len(rows)] for name, rows in shared.statistics.tensors().items()}
         self._optimizer = FlatOptimizer(config, self._vector, own)
         self._pulled_updates = 0
@@ -195,8 +202,9 @@ class HogwildWeights(GradientSink):
 
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
-        """Clip this worker's gradient and move the shared weights; logs the policy lag in updates."""
-        norm, loss = clip_gradient(gradient, max_grad_norm), float(loss)
+        """Clip this worker's gradient and move the shared weights; logs the policy lag."""
+        norm = clip_gradient(gradient, max_grad_norm)
+        loss = float(loss)
         if not (math.isfinite(norm) and math.isfinite(loss)):
             return norm, loss
         gradient = gradient.to(self._vector.device)

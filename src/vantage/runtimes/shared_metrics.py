@@ -16,7 +16,7 @@ from vantage.learning.step_metrics import Number
 AllGather = Callable[[Tensor], Tensor]
 
 _CHUNK = 32
-"""Characters of a text that are exchanged at once: ranks on one CPU have room for more numbers."""
+"""Characters of a text that are exchanged at once; ranks on one CPU have room for more numbers."""
 
 
 class SharedMetrics:
@@ -32,9 +32,8 @@ class SharedMetrics:
     def row(self, num_valid: Number, loss: Number, metrics: Mapping[str, Number]) -> Tensor:
         """This rank's numbers, [3 + 2N] float64.
 
-        Valid steps, loss, whether it has new names, then value and presence of each name.
-
-        Loss and values are multiplied by the number of valid steps.
+        They are its number of valid steps, its loss, whether it has new names, then value and
+        presence of each name. Loss and values are multiplied by the number of valid steps.
         """
         count = float(num_valid)
         numbers = [count, count * float(loss), float(not metrics.keys() <= set(self._names))]
@@ -56,13 +55,18 @@ class SharedMetrics:
         return True
 
     def means(self, rows: Tensor) -> tuple[list[float], float, dict[str, float]]:
-        """The valid steps of each rank, the mean loss, and the mean metrics of the `rows` of all ranks."""
+        """The valid steps of each rank, mean loss and mean metrics, from the `rows` of all."""
         counts = rows[:, 0]
-        values, present = rows[:, 3::2].sum(0).tolist(), rows[:, 4::2]
+        loss = rows[:, 1].sum().item() / max(1.0, counts.sum().item())
+        values = rows[:, 3::2].sum(0).tolist()
+        present = rows[:, 4::2]
+        is_logged = present.any(0).tolist()
         weights = (present * counts[:, None]).sum(0).tolist()
-        means = {name: value / max(1.0, weight) for name, value, weight, logged
-                 in zip(self._names, values, weights, present.any(0).tolist(), strict=True) if logged}
-        return counts.tolist(), rows[:, 1].sum().item() / max(1.0, counts.sum().item()), means
+        means: dict[str, float] = {}
+        for i, name in enumerate(self._names):
+            if is_logged[i]:
+                means[name] = values[i] / max(1.0, weights[i])
+        return counts.tolist(), loss, means
 
 
 def _gather_text(text: str, all_gather: AllGather) -> list[str]:

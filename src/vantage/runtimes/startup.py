@@ -30,7 +30,10 @@ log = logging.getLogger(__name__)
 
 
 def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
-    """The model of a new run, with the same weights in all processes; leaves torch's generator as it is."""
+    """The model of a new run, with the same weights in all processes.
+
+    The state of torch's generator does not change.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.run.seed, "model"))
         return make_model(config.policy, spec, critic=config.algorithm.needs.critic)

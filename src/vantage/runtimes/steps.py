@@ -33,7 +33,7 @@ def stop_in_words(config: Config, step: int) -> str | None:
     return f"steps={steps:,}: an update takes {size:,}, so the run ends at {end:,}"
 
 
-def passed(every: int, before: int, step: int) -> bool:
+def is_due(every: int, before: int, step: int) -> bool:
     """A multiple of `every` lies in (before, step]; False if `every` is 0.
 
     It depends on steps alone, so that a resumed run takes the same course.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from vantage.config.config import Config
-from vantage.errors import VantageError
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.progress import Progress
 from vantage.runtimes.save_failures import SaveFailures
@@ -29,10 +28,6 @@ def write_summary(directory: RunDirectory, config: Config, progress: Progress, s
     }
     if directory.is_gone:  # the last save has raised an error about it
         return summary
-    try:
+    with failures.logged(directory.path / "summary.json"):
         directory.write_summary(summary)
-    except VantageError as error:
-        failures.failed("summary.json", error)
-    else:
-        failures.saved(directory.path / "summary.json")
     return summary

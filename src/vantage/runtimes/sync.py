@@ -27,13 +27,13 @@ from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Ranks
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.startup import load_learner, log_setting
-from vantage.runtimes.steps import passed
+from vantage.runtimes.steps import is_due
 
 log = logging.getLogger(__name__)
 
 
 class SyncRun:
-    """One actor-learner in this process, further ranks in others, and their evaluations and checkpoints."""
+    """One actor-learner in this process, further ranks in others; evaluations and checkpoints."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  initial: SavedPolicy | None = None) -> None:
@@ -56,7 +56,8 @@ class SyncRun:
             if self.config.run.evaluates:
                 self.evaluator = Evaluator(self.config)
             if workers > 1:
-                log.info(f"{workers} processes, {config.envs_per_process} environments in each; one update by all")
+                log.info(f"{workers} processes, {config.envs_per_process} environments in each; "
+                         "one update by all")
                 self.ranks = Ranks(self.config, self.actor_learner, checkpoint)
             self._begin_acting(checkpoint)
             if checkpoint is None:
@@ -64,25 +65,25 @@ class SyncRun:
             on_error.pop_all()
 
     def _load_weights(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
-        """Initialise the model, or load it from `checkpoint` or `initial`; logs environments and network."""
-        one = self.actor_learner
+        """Initialise the model, or load it from `checkpoint` or `initial`; logs what it is."""
+        actor_learner = self.actor_learner
         if initial is None and checkpoint is None:
-            measure_images(one.model, self.config, one.envs)
-        load_learner(one.learner, self.config, checkpoint, initial)
-        notes = one.envs.notes
+            measure_images(actor_learner.model, self.config, actor_learner.envs)
+        load_learner(actor_learner.learner, self.config, checkpoint, initial)
+        notes = actor_learner.envs.notes
         if self.config.num_processes > 1:
             notes = notes[:-1]  # the last names the process of the environments
-        log_setting(notes, one.model)
+        log_setting(notes, actor_learner.model)
 
     def _begin_acting(self, checkpoint: Checkpoint | None) -> None:
         """Reset the environments, or restore them from `checkpoint`; in ranks, wait for all."""
-        one = self.actor_learner
+        actor_learner = self.actor_learner
         if checkpoint is None:
-            one.begin()
+            actor_learner.begin()
         else:
-            for note in one.restore_acting(checkpoint.tensors):
+            for note in actor_learner.restore_acting(checkpoint.tensors):
                 log.warning(note)
-            one.restore_replay(self.recorder.directory.path, checkpoint.step)
+            actor_learner.restore_replay(self.recorder.directory.path, checkpoint.step)
         if self.ranks is not None:
             self.ranks.ready()
 
@@ -102,8 +103,8 @@ class SyncRun:
         self.recorder.note_due_evaluation(before)
         if self.recorder.evaluation_begins:
             yield from self.evaluate()
-        with_replay = passed(self._replay_save_every, before, self.progress.step)
-        if with_replay or passed(self.config.run.save_every, before, self.progress.step):
+        with_replay = is_due(self._replay_save_every, before, self.progress.step)
+        if with_replay or is_due(self.config.run.save_every, before, self.progress.step):
             self.recorder.save()
         if with_replay:
             self._save_replay()
@@ -113,12 +114,12 @@ class SyncRun:
         assert self.evaluator is not None
         started = perf_counter()
         progress = self.progress
-        evaluated = yield from self.evaluator.evaluate(
+        result = yield from self.evaluator.evaluate(
             self.actor_learner.model, progress.step, longest_game=progress.longest_game(),
             best=progress.best_return)
         progress.add(Advance(eval_seconds=perf_counter() - started))
-        progress.evaluated()
-        self.recorder.evaluated(evaluated, progress.step)
+        progress.restart_evaluation_clock()
+        self.recorder.record_evaluation(result, progress.step)
 
     def policy(self) -> ActorCritic:
         """The current policy; further updates change its weights."""

@@ -9,6 +9,7 @@ import copy
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -19,14 +20,13 @@ from vantage.config.config import Config
 from vantage.config.configure import Env
 from vantage.config.groups import Group
 from vantage.errors import ConfigError
-from vantage.keys.fields import nearest
 from vantage.keys.objects import shown_name
 from vantage.runs.checkpoint import path_of
 from vantage.runs.metric_names import check_free
-from vantage.runtimes.progress import Advance, mean_of_each, sum_of
+from vantage.runtimes.progress import mean_of_each
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.session import Session
-from vantage.runtimes.settable import checked_values, value_now
+from vantage.runtimes.settable import checked_values, value_now, why_unknown
 from vantage.runtimes.training import config_of, resume_updates, train_updates
 from vantage.types import Episode, Report
 
@@ -50,17 +50,17 @@ class Trainer:
     open.
 
     The numbers of the algorithm and the optimizer (lr, gamma, entropy_coef, epochs, max_kl, ...)
-    are attributes. Reading one gives its current value. Setting it takes effect from the next update
-    on, in all processes, and in config.json, so that a resume continues with it. A coefficient may
-    be set to a schedule such as "linear:7e-4:0", which replaces the former one.
+    are attributes. Reading one gives its current value. Setting it takes effect from the next
+    update on, in all processes, and in config.json, so that a resume continues with it. A
+    coefficient may be set to a schedule such as "linear:7e-4:0", which replaces the former one.
 
     `close`, or the end of a `with` block, saves the run; `Trainer.resume` continues it. A trainer
     that is not closed is saved when it is garbage collected or when the interpreter exits. An error
     in training saves the last complete update and ends the trainer.
 
     A script that trains with worker processes (a3c, a3g, num_workers, vector="async") needs
-    `if __name__ == "__main__":`, because the workers import it. Under torchrun, the constructor returns
-    on ranks above 0 only when the training of rank 0, whose updates they share, has ended.
+    `if __name__ == "__main__":`, because the workers import it. Under torchrun, ranks above 0 share
+    the updates of rank 0, and their constructor returns when the training has ended.
     """
 
     def __init__(self, algorithm: Any, *groups: Group, env: Env | None = None,
@@ -68,8 +68,8 @@ class Trainer:
                  argv: Sequence[str] | None = None, **keys: Any) -> None:
         """Begin a training in a new run directory.
 
-        `algorithm`, `groups`, `env` and `keys` are the arguments of `vantage.configure`; or `algorithm`
-        is a config, and there are no others.
+        `algorithm`, `groups`, `env` and `keys` are the arguments of `vantage.configure`; or
+        `algorithm` is a config, and there are no others.
 
         `run` is the directory, which must not exist; by default the next free `root`/ENV/ALGO-N. It
         holds config.json, metrics.jsonl, checkpoints and the best policy. If `root` is an fsspec
@@ -81,8 +81,7 @@ class Trainer:
         of `init_from` does not fit; EnvError for an environment that fails.
         """
         config = config_of(algorithm, groups, env, keys)
-        self._follow(Session(lambda on_start: train_updates(
-            config, run=run, root=root, argv=argv, on_start=on_start)))
+        self._follow(Session(partial(train_updates, config, run=run, root=root, argv=argv)))
 
     @classmethod
     def resume(cls, run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
@@ -96,15 +95,15 @@ class Trainer:
         `run` may be the URL of a copy, see `root`. `steps` is the new total; schedules keep running
         over the former total unless `extend_schedule`. `max_minutes` applies to this session only;
         `device` is saved. `trust` allows a run made by someone else to import code from outside
-        Vantage. `env`, `network`, `memory` and `algorithm` replace those of the run; they are required
-        where config.json could not name the object, such as a lambda or a class of a notebook.
-        Raises ConfigError if the run has nothing left to do.
+        Vantage. `env`, `network`, `memory` and `algorithm` replace those of the run; they are
+        required where config.json could not name the object, such as a lambda or a class of a
+        notebook. Raises ConfigError if the run has nothing left to do.
         """
         trainer = cls.__new__(cls)
-        trainer._follow(Session(lambda on_start: resume_updates(
-            run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes, device=device,
-            trust=trust, env=env, network=network, memory=memory, algorithm=algorithm,
-            on_start=on_start)))
+        trainer._follow(Session(partial(
+            resume_updates, run, steps=steps, extend_schedule=extend_schedule,
+            max_minutes=max_minutes, device=device, trust=trust, env=env, network=network,
+            memory=memory, algorithm=algorithm)))
         return trainer
 
     def _follow(self, session: Session) -> None:
@@ -114,11 +113,11 @@ class Trainer:
         self._episodes: deque[Episode] = deque(maxlen=MOST_EPISODES)
         if session.has_run:
             self._settable = [*session.config.settable()]
-            self._recorder.progress.ended = self._episodes
+            self._recorder.progress.new_episodes = self._episodes
 
     @property
     def has_run(self) -> bool:
-        """This process trains; False in a rank above 0 of torchrun, which has shared a training."""
+        """False in a rank above 0 of torchrun, which shared the training of rank 0."""
         return self._session.has_run
 
     @property
@@ -138,7 +137,7 @@ class Trainer:
         recorder = self._session.running.recorder
         progress = recorder.progress
         former_evaluation = recorder.evaluation
-        total = self._advance_one_update(recorder)
+        total = self._session.advance_one_update()
         metrics = total.means()
         metrics |= progress.metrics_of_recent()
         metrics |= mean_of_each(self._logged)
@@ -147,20 +146,6 @@ class Trainer:
             metrics |= recorder.evaluation
         return Report(progress.step, progress.seconds, metrics, self.status, str(self.run),
                       self._take_episodes())
-
-    def _advance_one_update(self, recorder: Recorder) -> Advance:
-        """Train until an update and all that was due after it is complete, or the training ends."""
-        advances: list[Advance] = []
-        recorder.progress.latest = advances
-        try:
-            self._session.advance()
-            while self._session.is_running:
-                if recorder.between_updates and any(advance.updates for advance in advances):
-                    break
-                self._session.advance()
-        finally:
-            recorder.progress.latest = None
-        return sum_of(advances)
 
     def __iter__(self) -> Self:
         return self
@@ -183,9 +168,9 @@ class Trainer:
 
             trainer.log("rollout/success_rate", 0.7)
 
-        Any name will do that is not already the name of a metric; docs/training.md lists Vantage's.
-        Several values of one name are averaged. After the last update it has no effect, so that the
-        body of a loop need not ask whether its report is the last. ConfigError for a taken name.
+        `name` must not be that of another metric; docs/training.md lists Vantage's. Several values
+        of one name are averaged. After the last update this has no effect, so that the body of a
+        loop need not check whether its report is the last. ConfigError for a taken name.
         """
         check_free(name, self._recorder.progress.logged if self.has_run else ())
         try:
@@ -266,7 +251,7 @@ class Trainer:
 
     @property
     def status(self) -> Status:
-        """`running` until the training has ended; then `done`, `interrupted` (closed before) or `failed`."""
+        """`running`, then `done`, `interrupted` (closed before the end) or `failed`."""
         return self._session.status
 
     def __repr__(self) -> str:
@@ -280,8 +265,9 @@ class Trainer:
 
     def __reduce__(self) -> NoReturn:
         """TypeError: a run has one trainer."""
-        raise TypeError("a Trainer cannot be copied or pickled, since it holds an open run; use trainer.agent for "
-                        "its policy, or close it and give its run to vantage.Trainer.resume")
+        raise TypeError("a Trainer cannot be copied or pickled, since it holds an open run; use "
+                        "trainer.agent for its policy, or close it and give its run to "
+                        "vantage.Trainer.resume")
 
     # Numbers of the algorithm and the optimizer
 
@@ -308,8 +294,5 @@ class Trainer:
     def _unknown(self, name: str) -> str:
         if name.startswith("_"):
             return f"'Trainer' object has no attribute {name!r}"
-        if self.has_run and name in self.config.flat_keys():
-            return (f"{name} is fixed for the run: read trainer.config; what may change is "
-                    f"{', '.join(self._settable)}")
         public = [each for each in dir(self) if not each.startswith("_")]
-        return f"a trainer has no {name!r}{nearest(name, public)}"
+        return why_unknown(name, public, self.config if self.has_run else None)

@@ -39,7 +39,7 @@ from vantage.runs.mirror import fetch, mirror_to
 from vantage.runs.policy_file import SavedPolicy, read_policy
 from vantage.runs.validation import read_spec
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
-from vantage.runtimes.collectives import launched
+from vantage.runtimes.collectives import torchrun_rank_and_size
 from vantage.runtimes.hogwild import HogwildRun
 from vantage.runtimes.machine import prepare, resolve_device
 from vantage.runtimes.progress import goal_reached
@@ -82,7 +82,7 @@ def train_updates(config: Config, *, asked: Config | None = None, run: str | Pat
     if asked is None:
         asked = config
     start = working_directory()
-    config = prepare(_with_launched(config))
+    config = prepare(_with_torchrun(config))
     initial = read_initial(config)
     path = None if run is None else Path(run)
     folder = Path("runs" if is_url(root) else root)
@@ -109,14 +109,16 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
                    on_start: Callable[[Run], object] | None = None) -> Generator[Report | None]:
     """Continue the run in `run` from its newest checkpoint, as `Trainer.resume` describes.
 
-    Yields what `train_loop.updates` does. `on_start` is called with the run before its first update.
+    Yields what `train_loop.updates` does. `on_start` is called with the run before its first
+    update.
     """
     if follow_torchrun() is not None:
         return
     path = fetch(str(run)) if is_url(run) else Path(run)
+    objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
     directory = RunDirectory.open(path, trust=trust, runs_code=True, trains=True, call="resume",
-                                  objects=handed_over(env=env, network=network, memory=memory, algorithm=algorithm))
-    saved = _resumed_config(_with_launched(_on_this_machine(directory)), steps, extend_schedule,
+                                  objects=objects)
+    saved = _resumed_config(_with_torchrun(_on_this_machine(directory)), steps, extend_schedule,
                             device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
     directory = directory.from_start()  # finding out what this machine has tries the environment
@@ -142,14 +144,17 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
 def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDirectory) -> None:
     """Raises ConfigError if the run has nothing left to do."""
     run = directory.path
-    if checkpoint.step >= config.run.steps and not checkpoint.state["progress"].get("evaluation_due"):
-        # A kill came between the last checkpoint and the summary.
+    progress = checkpoint.state["progress"]
+    if checkpoint.step >= config.run.steps and not progress.get("evaluation_due"):
+        # The process may have been killed between the last checkpoint and the summary.
         with contextlib.suppress(VantageError):
-            if summary := directory.read_summary():
+            summary = directory.read_summary()
+            if summary:
                 directory.write_summary(summary | {"status": "done"})
         raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with "
                           "--steps to go on")
-    if reached := goal_reached(checkpoint.state["progress"], config):
+    reached = goal_reached(progress, config)
+    if reached:
         raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run "
                           f"with --init-from {run} and another goal")
     if config.at("lr", checkpoint.step) == 0:
@@ -157,23 +162,26 @@ def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDire
                                "resume with --extend-schedule"))
 
 
-def _with_launched(config: Config) -> Config:
+def _with_torchrun(config: Config) -> Config:
     """`config` with the ranks that torchrun has started, and on GPUs a GPU for each."""
-    place = launched()
-    if place is None:
+    launched = torchrun_rank_and_size()
+    if launched is None:
         return config
+    _, num_ranks = launched
     if not isinstance(config.runtime, Sync):
         raise ConfigError(f"torchrun starts data-parallel ranks, which {config.algo} does not "
                           "have; start it without")
     gpus = int(os.environ["LOCAL_WORLD_SIZE"])
-    device = "cuda" if config.runtime.device == "auto" and torch.cuda.is_available() else config.runtime.device
+    device = config.runtime.device
+    if device == "auto" and torch.cuda.is_available():
+        device = "cuda"
     if device == "cuda":
-        device = ",".join(f"cuda:{rank % gpus}" for rank in range(place[1]))
-    return config.change(num_workers=place[1], device=device)
+        device = ",".join(f"cuda:{rank % gpus}" for rank in range(num_ranks))
+    return config.change(num_workers=num_ranks, device=device)
 
 
 def _on_this_machine(directory: RunDirectory) -> Config:
-    """The config of a run, with "auto" keys adapted to this machine if it has fewer cores or no GPU."""
+    """The config of a run, with "auto" keys adapted to a machine with fewer cores or no GPU."""
     config = directory.config
     asked = directory.asked.automatic()
     cores = available_cores()
@@ -217,10 +225,7 @@ def read_initial(config: Config) -> SavedPolicy | None:
 
 
 def check_initial(config: Config) -> None:
-    """Raises ConfigError if the policy of `init_from` does not fit.
-
-    Builds one environment to see.
-    """
+    """Raises ConfigError if the policy of `init_from` does not fit. Builds one environment."""
     policy = read_initial(config)
     if policy is None:
         return
@@ -231,10 +236,7 @@ def check_initial(config: Config) -> None:
 
 
 def check(config: Config) -> None:
-    """Raises what would stop a run of `config` before its first step.
-
-    Builds one environment on the CPU.
-    """
+    """Raises the errors of `config` before its first step. Builds one environment on the CPU."""
     tried = prepare(config).change(device="cpu", vector="sync")
     vector = is_vector(resolve_env(tried.env.id, tried.env.atari_protocol))  # its size may be fixed
     num_envs = tried.envs_per_process if vector else 1
@@ -255,13 +257,13 @@ def _read_policy(path: str, checkpoint: str) -> SavedPolicy:
         raise ConfigError(f"init_from={path}: {error}") from None
     except CheckpointError as error:
         what, *details = (line.strip().rstrip(":") for line in str(error).splitlines())
-        # Its remedy is for a resume of that run.
+        # The remedy after the semicolon is for a resume of that run.
         what = ": ".join([what.split("; ")[0], *details[:1]])
         raise ConfigError(f"init_from={path}: {what}; give a run with a whole checkpoint") from None
 
 
 def runtime_of(config: Config) -> Callable[..., Run]:
-    """The class of runs under the config's runtime; ConfigError for Ray where it is not installed."""
+    """The class of runs under the config's runtime; ConfigError if Ray is not installed."""
     if isinstance(config.runtime, Ray):
         with needs("ray"):
             from vantage.runtimes.ray import RayRun

@@ -27,9 +27,9 @@ def share_cores(config: Config, jobs: int) -> Config:
     """
     runtime = config.runtime
     if isinstance(runtime, Ray):
-        from vantage.runtimes.ray_cluster import share
+        from vantage.runtimes.ray_cluster import workers_per_run
 
-        return config.change(num_workers=runtime.num_workers or share(config, jobs))
+        return config.change(num_workers=runtime.num_workers or workers_per_run(config, jobs))
     if isinstance(runtime, Hogwild):
         cores = max(1, available_cores() // jobs)
         workers = runtime.num_workers or most_workers(config.env.num_envs, cores)

@@ -1,0 +1,56 @@
+"""The best policy of a run so far, in best/, and its score. `recorder` says when to save it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vantage.errors import CheckpointError, ConfigError
+from vantage.runs.checkpoint import load_named, save_as
+from vantage.runs.checkpoint_files import Groups
+from vantage.runtimes.progress import Progress
+from vantage.runtimes.save_failures import SaveFailures
+
+
+class BestPolicy:
+    """Saves policies with the best score so far.
+
+    `tensors` returns those of the current policy, `state` what is saved beside them.
+    """
+
+    def __init__(self, progress: Progress, failures: SaveFailures, tensors: Callable[[], Groups],
+                 state: Callable[[], dict[str, Any]]) -> None:
+        self._progress = progress
+        self._failures = failures
+        self._tensors = tensors
+        self._state = state
+
+    def load_score(self, run: Path) -> None:
+        """Load the best score from best/, which after a kill may be newer than the checkpoint."""
+        with contextlib.suppress(CheckpointError, ConfigError):  # there is none, or it is damaged
+            best = load_named(run, "best").state["progress"]
+            if best.get("best_return") is not None:
+                self._progress.best_return = best["best_return"]
+
+    def save_if_best(self, run: Path, score: float, step: int, tensors: Groups | None = None, *,
+                     solved: bool = False) -> None:
+        """Save the policy of `step` if no earlier score is higher, or if it has `solved` the task.
+
+        `tensors` are those of the policy, by default of the current one.
+        """
+        # An equal score replaces the former: where a task has a highest score, the first policy
+        # that reaches it is rarely the most robust.
+        former = self._progress.best_return
+        if former is not None and score < former and not solved:
+            return
+        self._progress.best_return = score
+        try:
+            save_as(run, "best", step, tensors=tensors or self._tensors(), state=self._state())
+        except CheckpointError as error:
+            self._progress.best_return = former
+            self._failures.failed("best", error, f". The policy of step {step:,}, the best so far, "
+                                  "was not saved to best/.")
+        else:
+            self._failures.saved(run / "best")
