@@ -133,7 +133,7 @@ def test_torchrun_is_for_data_parallel_ranks(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="torchrun starts data-parallel ranks, which a3c does not have"):
         next(vantage.Trainer(vantage.configure("a3c", env="CartPole-v1"), run="run"))
-    runtime = training._with_launched(configure(num_workers=0, device="cuda")).runtime
+    runtime = training._with_torchrun(configure(num_workers=0, device="cuda")).runtime
     assert (runtime.num_workers, runtime.device) == (4, "cuda:0,cuda:1,cuda:0,cuda:1")
 
 
