@@ -63,8 +63,9 @@ def cartpole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train_shortly(path: Path, env: str, **overrides: object) -> Path:
-    """A new run of 400 steps in one environment."""
-    values = {"steps": 400, "num_envs": 1, "tensorboard": False, "eval_every": 0, "threads": 1, **overrides}
+    """A new run of 400 steps in one environment, with a constant lr: more steps may be added."""
+    values = {"steps": 400, "num_envs": 1, "lr": 1e-3, "tensorboard": False, "eval_every": 0, "threads": 1,
+              **overrides}
     config = vantage.configure("a2c", env=env, **values)
     assert [report.status for report in vantage.Trainer(config, run=path)][-1] == "done"
     return path

@@ -90,7 +90,7 @@ def test_classes_and_factories_are_imported_again_by_resume_and_evaluate() -> No
     for report in vantage.Trainer(config, run="run"):
         if report.step:
             break
-    *_, last = vantage.Trainer.resume("run", steps=120)
+    *_, last = vantage.Trainer.resume("run", steps=120, extend_schedule=True)
     assert (last.status, last.step) == ("done", 128)
     assert vantage.evaluate("run", episodes=2).env == f"{__name__}:make_bandit"
 

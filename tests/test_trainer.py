@@ -278,7 +278,7 @@ def test_a_trainer_says_what_it_is_when_it_ends() -> None:
     assert repr(trainer) == "<Trainer a2c on tiny:Bandit: running, step 0 of 16, run>"
     trainer.update()
     assert trainer.status == "done"
-    with pytest.raises(VantageError, match=r"is done, at step 16; go on with vantage.Trainer.resume\('run', steps=32"):
+    with pytest.raises(VantageError, match=r"is done, at step 16; go on .*, steps=32, extend_schedule=True\)"):
         trainer.update()
     assert list(trainer) == []
     trainer.close()
@@ -325,7 +325,7 @@ def test_train_and_resume_return_the_agent_of_the_best_policy() -> None:
     assert agent.checkpoint == "best" and agent.act(np.zeros(1, np.float32))[0] in (0, 1)
     config = vantage.configure("a2c", env=Bandit, **{**SMALL, "steps": 32})
     assert vantage.train(config, run="second").step == 32
-    assert vantage.resume("second", steps=48).step == 48
+    assert vantage.resume("second", steps=48, extend_schedule=True).step == 48
     with pytest.raises(ConfigError, match="lr beside a config"):
         vantage.train(config, lr=1)
     with pytest.raises(ConfigError, match="env is missing"):

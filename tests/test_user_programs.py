@@ -59,7 +59,7 @@ result = trainer.evaluate(episodes=20); path = trainer.save()
 for report in vantage.Trainer("a2c", env="CartPole-v1", steps=500):
     print(report.step, report.metrics.get("rollout/ep_rew_mean"))
 
-agent = vantage.resume("runs/Maze/ppo-1", env=lambda: Maze(size=9), steps=3_000)
+agent = vantage.resume("runs/Maze/ppo-1", env=lambda: Maze(size=9), steps=3_000, extend_schedule=True)
 config = vantage.configure("ppo", env="Pong"); print("double gamma", config.algorithm.gamma * 2)
 """
 WORKERS = """

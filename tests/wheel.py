@@ -21,7 +21,7 @@ LIMIT_MB = 150
 TORCHS = ("torch", "torchgen", "functorch", "nvidia", "triton", "sympy", "networkx", "mpmath", "jinja2")
 
 WORKS = ("train a2c --env CartPole-v1 --steps 2k --run run", "evaluate run --episodes 5",
-         "export run --format safetensors", "resume run --steps 3k", "doctor")
+         "export run --format safetensors", "resume run --steps 3k --extend-schedule", "doctor")
 SHORT = "--steps 200 --eval-every 0"
 NEEDS = {  # commands by the package that the one line of the answer names
     "ale-py": f"train a2c --env PongNoFrameskip-v4 --image-norm-steps 200 {SHORT}",

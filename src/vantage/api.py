@@ -42,13 +42,13 @@ def train(algorithm: Any, *groups: Group, env: Env | None = None,
         return _to_the_end(Trainer(config, run=run, root=root, argv=argv), show)
 
 
-def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
+def resume(run: str | Path | Agent, *, steps: int | None = None, extend_schedule: bool = False,
            max_minutes: float | None = None, device: str | None = None, trust: bool = False,
            env: Any = None, network: Any = None, memory: Any = None, algorithm: Any = None,
            progress: bool = True) -> Agent:
-    """Continue the run in directory `run` to its end; returns an agent with its best policy.
+    """Continue the run in directory `run`, or that of an agent, to its end; returns an agent with its best policy.
 
-        agent = vantage.resume("runs/first", steps=200_000)
+        agent = vantage.resume("runs/first", steps=200_000, extend_schedule=True)
 
     `steps`, `extend_schedule`, `max_minutes`, `device`, `trust`, `env`, `network`, `memory` and
     `algorithm` are explained in `vantage.Trainer.resume`, `progress` in `vantage.train`.

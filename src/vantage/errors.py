@@ -6,8 +6,10 @@ Messages are written with the command's flags. Python shows its keywords instead
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 class VantageError(Exception):
@@ -26,6 +28,15 @@ class VantageError(Exception):
     def __str__(self) -> str:
         return for_reader(self.message)
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: the user's line that led here, the error and, in a line, its cause."""
+        lines = _where(self, before_vantage=True)
+        lines.append(f"{type(self).__name__}: {self}")
+        if self.__cause__ is not None and not isinstance(self.__cause__, VantageError):
+            lines += ["caused by:", *_where(self.__cause__, before_vantage=False)]
+            lines += traceback.format_exception_only(self.__cause__)
+        return [line.rstrip("\n") for line in lines]
+
 
 class ConfigError(VantageError):
     """A key, value or name that cannot be used; the message names the remedy."""
@@ -43,6 +54,16 @@ class CheckpointError(VantageError):
 
 class NonFiniteError(VantageError):
     """A loss, a gradient or a running statistic that is not finite, caught before it reaches the policy."""
+
+
+def _where(error: BaseException, *, before_vantage: bool) -> list[str]:
+    """A line of an error's traceback: the last one, or the last one before it enters Vantage."""
+    frames = [*traceback.extract_tb(error.__traceback__)]
+    if before_vantage:
+        package = str(Path(__file__).parent)
+        inside = [i for i, frame in enumerate(frames) if frame.filename.startswith(package)]
+        frames = frames[:inside[0]] if inside else frames
+    return [f"line {frame.lineno} of {frame.filename}: {frame.line}" for frame in frames[-1:]]
 
 
 LONGEST_LINE = 2_000

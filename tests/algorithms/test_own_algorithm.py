@@ -35,7 +35,7 @@ def test_the_example_trains_by_the_command_with_flags_of_its_own(
     directory = Path("runs/CartPole-v1/HuberA2C-1")
     config = json.loads((directory / "config.json").read_text())
     assert config["algorithm"]["huber_delta"] == 0.25 and "vtrace" not in config["algorithm"]
-    assert main(["resume", str(directory), "--steps", "512"]) == 0
+    assert main(["resume", str(directory), "--steps", "512", "--extend-schedule"]) == 0
     assert main([*train, "--vtrace"]) == 2
     assert "vtrace has no effect with huber_a2c:HuberA2C" in capsys.readouterr().err
 
@@ -162,7 +162,7 @@ def test_a_plain_dataclass_is_an_algorithm(tmp_path: Path, monkeypatch: pytest.M
     assert (algorithm.gamma, algorithm.sizes, config.at("scale", 20)) == (0.9, (3, 4), 0.75)
     *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert (last.status, last.step) == ("done", 80)
-    *_, last = vantage.Trainer.resume(tmp_path / "run", steps=160)
+    *_, last = vantage.Trainer.resume(tmp_path / "run", steps=160, extend_schedule=True)
     assert last.step == 160
     for wrong, says in (({"gamma": "linear:1:0"}, "gamma='linear:1:0' is not a number"),
                         ({"gamma": float("nan")}, "gamma=nan is not finite"),

@@ -54,7 +54,7 @@ def test_train_evaluate_plot_and_resume(tmp_path: Path, capsys: pytest.CaptureFi
     assert set(result) >= {"env", "return_mean", "return_std", "return_min", "return_max", "length_mean"}
     assert call(["plot", run, "-o", str(tmp_path / "curve.png")], capsys)[0] == 0
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
-    assert call(["resume", run, "--steps", "1200"], capsys)[0] == 0
+    assert call(["resume", run, "--steps", "1200", "--extend-schedule"], capsys)[0] == 0
     assert load_latest(tmp_path / "run").step >= 1_200
     for path in tmp_path.glob("run/checkpoints/*/model.safetensors"):
         flip(path)
@@ -210,7 +210,7 @@ def test_a_report_evaluates_draws_and_says_what_to_type_next(
     assert all(word in out for word in ("mean", "curve.png, the", go_on, "evaluate"))
     (run / "curve.png").unlink()
     (run / "curve.png").mkdir()
-    status, out, _ = call(["resume", str(run), "--steps", "600", "--report"], capsys)
+    status, out, _ = call(["resume", str(run), "--steps", "600", "--extend-schedule", "--report"], capsys)
     assert status == 0 and "no curve: " in out and "curve.png is a directory" in out and "Next:" in out
     assert "curve.png, the" not in out
     goal = str(tmp_path / "goal")

@@ -197,7 +197,7 @@ def test_a_gpu_run_resumes_on_the_cpu_with_new_random_draws(tmp_path: Path, capl
     save(tmp_path / "run", saved.step, tensors={**saved.tensors, "acting": acting}, state=saved.state, keep=3,
          again=True)
     caplog.set_level("INFO", logger="vantage")
-    list(vantage.Trainer.resume(tmp_path / "run", steps=192))
+    list(vantage.Trainer.resume(tmp_path / "run", steps=192, extend_schedule=True))
     assert any("not of a run on cpu: random draws begin anew" in note for note in caplog.messages)
     assert load_latest(tmp_path / "run").step == 192
 

@@ -158,7 +158,7 @@ def test_a_run_without_scaling_resumes_and_plays_as_it_did(tmp_path: Path) -> No
     values = json.loads((run / "config.json").read_text())
     del values["env"]["scale_actions"]
     (run / "config.json").write_text(json.dumps(values))
-    *_, last = vantage.Trainer.resume(run, steps=400, trust=True)
+    *_, last = vantage.Trainer.resume(run, steps=400, extend_schedule=True, trust=True)
     assert last.status == "done" and not vantage.load(run).model.spec.action.scaled
     assert vantage.evaluate(run, episodes=2, deterministic=True).returns == pytest.approx([-0.4, -0.4], abs=1e-5)
 
@@ -239,4 +239,4 @@ def test_a_resume_in_other_units_is_refused(edit: tuple[str, str], tmp_path: Pat
     path = run / "config.json"
     path.write_text(path.read_text().replace(*edit))
     with pytest.raises(ConfigError, match=r"its actions were box \[1\] scaled to \[\(100.0, 200.0\)\] and are box"):
-        list(vantage.Trainer.resume(run, steps=400, trust=True))
+        list(vantage.Trainer.resume(run, steps=400, extend_schedule=True, trust=True))

@@ -103,7 +103,7 @@ def test_a_resume_beyond_the_limit_begins_a_new_episode_and_says_so(
     assert -1 in counts and max(counts) <= 7
     caplog.clear()
     with caplog.at_level(logging.WARNING, "vantage"):
-        next(vantage.Trainer.resume(tmp_path / "run", steps=2000))
+        next(vantage.Trainer.resume(tmp_path / "run", steps=2000, extend_schedule=True))
     assert f"environments {counts.index(-1)} could not be restored by a replay and begin a new episode" in caplog.text
 
 

@@ -63,7 +63,7 @@ def test_the_offset_is_saved_with_a_run_and_used_by_its_evaluation_and_resume(tm
     assert offset in (CLOCK, CLOCK + 10) and small == 0
     assert agent.model.spec.obs.shift == (offset, 0)
     assert vantage.evaluate(tmp_path / "run", episodes=2, num_envs=1).episodes == 2
-    for _ in vantage.Trainer.resume(tmp_path / "run", steps=400):
+    for _ in vantage.Trainer.resume(tmp_path / "run", steps=400, extend_schedule=True):
         pass
     assert vantage.load(tmp_path / "run", checkpoint="latest").model.spec.obs.shift == (offset, 0)
 
@@ -121,7 +121,7 @@ def test_a_clock_keeps_the_offset_of_the_policys_first_look(env: str, tmp_path: 
     assert last.status == "done" and last.metrics["eval/mean_reward"] == 5
     shift = vantage.load(tmp_path / "run").model.spec.shifts
     assert vantage.evaluate(tmp_path / "run", episodes=2).return_mean == 5
-    *_, last = vantage.Trainer.resume(tmp_path / "run", steps=128)
+    *_, last = vantage.Trainer.resume(tmp_path / "run", steps=128, extend_schedule=True)
     assert last.status == "done" and vantage.load(tmp_path / "run").model.spec.shifts == shift
 
 

@@ -52,6 +52,6 @@ def test_evaluations_and_resumes_subtract_what_training_did(tmp_path: Path, algo
     shift = vantage.load(tmp_path / "run").model.spec.shifts
     assert shift[""][0] == pytest.approx(1.7e9, abs=99)
     assert vantage.evaluate(tmp_path / "run", episodes=2).return_mean == 8
-    for _ in vantage.Trainer.resume(tmp_path / "run", steps=256):
+    for _ in vantage.Trainer.resume(tmp_path / "run", steps=256, extend_schedule=True):
         pass
     assert vantage.load(tmp_path / "run", checkpoint="latest").model.spec.shifts == shift

@@ -93,7 +93,7 @@ def test_what_no_checkpoint_holds_is_named_in_a_run_and_in_its_resume(
         list(vantage.Trainer(config, run=run))
     assert lines == [line(algo, names)]
     with warned(caplog) as lines:
-        list(vantage.Trainer.resume(run, steps=256))
+        list(vantage.Trainer.resume(run, steps=256, extend_schedule=True))
     assert lines == [line(algo, names)]
 
 

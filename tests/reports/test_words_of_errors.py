@@ -90,6 +90,17 @@ def test_remedies_are_keywords_in_python_and_flags_in_the_command(
     assert "give a larger total with --steps to go on" in capsys.readouterr().err
 
 
+def test_ipython_shows_an_error_in_two_lines_and_its_cause_in_three_more() -> None:
+    line = "vantage.configure('ppo', env='CartPole-v1', lr='fast')  # of a cell"
+    with pytest.raises(vantage.ConfigError) as raised:
+        exec(compile(line, "<cell>", "exec"), {"vantage": vantage})
+    where, what = raised.value._render_traceback_()
+    assert where.startswith("line 1 of <cell>") and what.startswith("ConfigError: lr='fast' is not a schedule")
+    error = vantage.EnvError("the environment failed")
+    error.__cause__ = ValueError("no key")
+    assert error._render_traceback_() == ["EnvError: the environment failed", "caused by:", "ValueError: no key"]
+
+
 @pytest.mark.parametrize(("flags", "keywords"), [
     ("give --num-workers 1", "give num_workers=1"),
     ("lower --lr, --max-grad-norm 0.5", "lower lr, max_grad_norm=0.5"),

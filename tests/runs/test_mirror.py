@@ -65,7 +65,7 @@ def test_a_local_run_that_is_newer_than_its_copy_stays(root: str) -> None:
     *_, last = vantage.Trainer(vantage.configure("a2c", **OPTIONS), root=root)
     fs, path = fsspec.core.url_to_fs(f"{url}/checkpoints/step-{last.step:012d}")
     fs.rm(path, recursive=True)
-    assert main(["resume", url, "--steps", str(last.step + 100)]) == 0
+    assert main(["resume", url, "--steps", str(last.step + 100), "--extend-schedule"]) == 0
     assert (newest_step(RUN) or 0) > last.step
     assert copied(root) == sorted(path.name for path in (RUN / "checkpoints").iterdir())
 

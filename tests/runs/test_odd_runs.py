@@ -70,7 +70,7 @@ def test_a_run_that_is_deleted_or_renamed_while_it_trains_ends_with_the_remedy(
     assert not run.exists()
     assert not [message for message in caplog.messages if "summary" in message], "the error is enough"
     if renamed:
-        *_, last = vantage.Trainer.resume("runs/two", steps=240)
+        *_, last = vantage.Trainer.resume("runs/two", steps=240, extend_schedule=True)
         assert last.status == "done"
 
 
@@ -103,7 +103,7 @@ def test_an_edited_network_is_named_with_the_tensors_that_differ(monkeypatch: py
     message = (r"does not fit the class network=own_net:Net, as if that had been edited since: "
                r"actor\.torsos\.0\.network\.weight is \[5, 4\] there, \[7, 4\] here, "
                r"actor\.torsos\.0\.network\.bias is \[5\] there, \[7\] here, .*; restore it$")
-    for use in (lambda: vantage.load(run), lambda: next(vantage.Trainer.resume(run, steps=160))):
+    for use in (lambda: vantage.load(run), lambda: next(vantage.Trainer.resume(run, steps=160, extend_schedule=True))):
         with pytest.raises(ConfigError, match=message):
             use()
 
@@ -153,7 +153,7 @@ def test_crafted_tensors_are_refused_in_one_line(
     tensors = safetensors.load_file(path / f"{name}.safetensors") | change if change else {}
     replace_file(path, f"{name}.safetensors", safetensors.save(tensors))
     for command in commands:
-        assert main([command, "run", *(["--steps", "160"] if command == "resume" else [])]) == 1
+        assert main([command, "run", *(["--steps", "160", "--extend-schedule"] if command == "resume" else [])]) == 1
         assert says in capsys.readouterr().err
 
 
@@ -183,7 +183,7 @@ def test_crafted_environments_and_states_are_refused_in_one_line(
     tensors = {key: tensor for key, tensor in (tensors | {name: value}).items() if tensor is not None}
     replace_file(path, f"{group}.safetensors", safetensors.save(tensors))
     other_env = says == "the snapshot holds"
-    assert main(["resume", "run", "--steps", "160"]) == (2 if other_env else 1)
+    assert main(["resume", "run", "--steps", "160", "--extend-schedule"]) == (2 if other_env else 1)
     lines = [line for line in capsys.readouterr().err.splitlines() if "schedule" not in line]
     assert len(lines) == 1 and says in lines[0] and len(lines[0]) < 700
     assert other_env or "checkpoints/step-000000000080 cannot be continued" in lines[0]
@@ -236,7 +236,7 @@ def test_a_network_beyond_any_memory_is_refused_before_it_is_allocated(
     config = json.loads(file.read_text())
     config["policy"]["hidden"] = [65_536] * 3
     file.write_text(json.dumps(config))
-    for command in ("evaluate run", "resume run --steps 160",
+    for command in ("evaluate run", "resume run --steps 160 --extend-schedule",
                     "train a2c --env CartPole-v1 --memory lstm --memory-size 65536"):
         assert main(command.split()) == 2
         error = capsys.readouterr().err

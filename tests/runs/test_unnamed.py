@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,19 @@ def test_an_agent_is_evaluated_without_handing_its_code_over_again(tmp_path: Pat
     assert result == vantage.evaluate(agent.run, episodes=4, **code)
     with pytest.raises(ConfigError, match="is loaded already; give its run"):
         vantage.evaluate(agent, checkpoint="latest")
+
+
+def test_an_agent_stands_for_its_run_and_code_wherever_a_run_is_taken(tmp_path: Path, code: dict[str, Any]) -> None:
+    agent = vantage.load(begun(tmp_path / "run", code), **code)
+    assert len(vantage.plot(agent, "one.svg")) == len(vantage.plot([agent, agent.run], "both.svg")) == 1
+    assert vantage.report(agent, episodes=2, video=False) == tmp_path / "run/report.html"
+    assert vantage.export(agent, format="safetensors").path == tmp_path / "run/policy.safetensors"
+    assert vantage.resume(agent, steps=320, extend_schedule=True, progress=False).step >= 64
+    assert vantage.load(agent, checkpoint="latest", network=code["network"], algorithm=code["algorithm"]).step == 320
+    lone = replace(agent, run=None)
+    for call in (vantage.plot, vantage.report, vantage.resume, lambda one: vantage.export(one, format="safetensors")):
+        with pytest.raises(ConfigError, match="has no run; give a run directory"):
+            call(lone)
 
 
 def test_files_and_pages_of_such_a_run(tmp_path: Path, code: dict[str, Any]) -> None:

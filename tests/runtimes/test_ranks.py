@@ -108,7 +108,7 @@ def test_torchrun_trains_on_two_nodes_and_resumes_on_one_as_num_workers_does_bit
     """On loopback."""
     given = PLAIN | {"steps": 100, "hidden": 8, "memory": "lstm", "memory_size": 8}
     list(vantage.Trainer(vantage.configure("a2c", **given), run=tmp_path / "spawned"))
-    list(vantage.Trainer.resume(tmp_path / "spawned", steps=200))
+    list(vantage.Trainer.resume(tmp_path / "spawned", steps=200, extend_schedule=True))
     del given["num_workers"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -120,7 +120,7 @@ def test_torchrun_trains_on_two_nodes_and_resumes_on_one_as_num_workers_does_bit
              for node in range(2)]
     outputs = [node.communicate(timeout=200)[0] for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], outputs
-    for arguments in (["resume", "launched", "--steps=200"], ["train", "a2c", "--help"]):
+    for arguments in (["resume", "launched", "--steps=200", "--extend-schedule"], ["train", "a2c", "--help"]):
         outputs.append("".join(launch(2, arguments, tmp_path)))  # with --help the ranks that wait for a run end
     assert ["".join(outputs[:2]).count("steps in"), outputs[2].count("steps in")] == [1, 1], "rank 0 alone prints"
     tensors, others = saved_tensors(tmp_path / "spawned"), saved_tensors(tmp_path / "launched")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import vantage
 from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError
+from vantage.keys.schedules import Schedule
 from vantage.learning.learner import Learner
 from vantage.runs import checkpoint
 from vantage.runs.checkpoint import load_latest, load_named, save_as
@@ -108,14 +109,35 @@ def test_training_stops_after_its_minutes(tmp_path: Path) -> None:
     assert last.seconds < 20
 
 
-def test_more_steps_keep_the_schedule_unless_extended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_more_steps_at_an_lr_of_0_are_refused_unless_the_schedule_is_extended(tmp_path: Path) -> None:
     finish(configure(**CARTPOLE, steps=512, lr="linear:1e-3:0"), tmp_path / "run")
-    with pytest.raises(ConfigError, match="with steps to go on"):
+    with pytest.raises(ConfigError, match="with steps to go on, and extend_schedule=True"):
         list(vantage.Trainer.resume(tmp_path / "run"))
-    *_, last = vantage.Trainer.resume(tmp_path / "run", steps=1_024)
-    assert last.metrics["train/learning_rate"] == 0 and "nothing more is learned" in caplog.text
+    saved = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=r"lr has ended at 0, .* up to step 1,024; add extend_schedule=True"):
+        vantage.Trainer.resume(tmp_path / "run", steps=1_024)
+    assert saved == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     *_, last = vantage.Trainer.resume(tmp_path / "run", steps=2_048, extend_schedule=True)
     assert 0 < last.metrics["train/learning_rate"] < 1e-3
+
+
+def test_the_remedy_for_an_lr_that_is_0_in_the_longer_schedule_too_is_a_new_run(tmp_path: Path) -> None:
+    lr = "piecewise:0=1e-3,50%=0"
+    finish(configure(**CARTPOLE, steps=512, lr=lr), tmp_path / "run")
+    with pytest.raises(ConfigError, match="begin a run from its weights, with init_from and another lr"):
+        vantage.Trainer.resume(tmp_path / "run", steps=768)
+    with pytest.raises(ConfigError, match="add extend_schedule=True"):
+        vantage.Trainer.resume(tmp_path / "run", steps=1_536)
+    *_, last = vantage.Trainer.resume(tmp_path / "run", steps=1_536, extend_schedule=True)
+    assert last.step == 1_536
+
+
+@pytest.mark.parametrize(("lr", "is_zero"), [
+    ("linear:1e-3:0", True), ("linear:1e-3:1e-9", False), ("cosine:1e-3:0", True), ("curve:0,1e-3,0", True),
+    ("piecewise:0=1e-3,100=0", True), ("piecewise:0=1e-3,100=0,150=1e-4", False)])
+def test_which_schedules_are_0_after_their_steps(lr: str, is_zero: bool) -> None:
+    assert Schedule.parse(lr).is_zero(100, 200, 100) is is_zero
+    assert not Schedule.parse(lr).is_zero(50, 200, 100)
 
 
 def test_metrics_of_a_resumed_run_have_no_step_twice(tmp_path: Path) -> None:
@@ -277,7 +299,7 @@ def test_an_edited_config_that_does_not_fit_the_checkpoint_is_named(tmp_path: Pa
     for key, value in (("optimizer", "rmsprop"), ("hidden", "32")):
         file.write_text(config.change(**{key: value}).to_json())
         with pytest.raises(ConfigError, match=r"does not fit .*config\.json"):
-            next(vantage.Trainer.resume(tmp_path / "run", steps=512))
+            next(vantage.Trainer.resume(tmp_path / "run", steps=512, extend_schedule=True))
     with pytest.raises(ConfigError, match=r"000000256 does not fit config\.json.*; restore it$") as error:
         vantage.load(tmp_path / "run")
     assert "\n" not in str(error.value)

@@ -6,12 +6,14 @@ import csv
 import json
 import runpy
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from tiny import Bandit
 
 from vantage.cli import main
 from vantage.config.config import Config
@@ -158,3 +160,65 @@ def test_a_picture_drawn_again_from_its_numbers_has_the_same_groups(tmp_path: Pa
         pass
     assert first.info["Source"] == again.info["Source"] == digest(tmp_path / "a.csv")
     assert first.info["Title"] == again.info["Title"] == "CartPole-v1" and first.size == again.size
+
+
+class Grid(Bandit):
+    """Of a size."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+
+def make_grid(size: int) -> Any:
+    return lambda: Grid(size)
+
+
+def edited(pay: int) -> type[Bandit]:
+    """A class whose source text is unknown, as in a notebook of Python 3.11."""
+    names: dict[str, Any] = {"Bandit": Bandit, "__name__": "__main__"}
+    exec(f"class Own(Bandit):\n    def play(self, action):\n        return {pay}, True", names)
+    own: type[Bandit] = names["Own"]
+    return own
+
+
+@pytest.mark.parametrize(("first", "second", "number"), [
+    (lambda: Grid(5), lambda: Grid(5), 1), (lambda: Grid(5), lambda: Grid(9), 2),
+    (make_grid(5), make_grid(5), 1), (make_grid(5), make_grid(9), 2),
+    (edited(1), edited(1), 1), (edited(1), edited(2), 2), (partial(Grid, 5), partial(Grid, 9), 2)])
+def test_runs_of_unnamed_code_are_one_group_only_where_the_code_and_its_values_are_equal(
+        first: Any, second: Any, number: int, tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, [1.0, 2.0], env=env, seed=seed) for seed, env in enumerate((first, second))]
+    labels = [group.label for group in plot(runs, tmp_path / "curve.svg")]
+    names = [run.name for run in runs]
+    if len({*names}) < 2:
+        names = [str(run) for run in runs]
+    assert labels == (["a2c (2 seeds)"] if number == 1 else [f"a2c {name} (1 seed)" for name in names])
+    for run in runs:  # as before digests were saved
+        meta = json.loads((run / "meta.json").read_text())
+        del meta["digests"]
+        (run / "meta.json").write_text(json.dumps(meta | {"sources": {"env": "same"}}))
+    assert len(plot(runs, tmp_path / "curve.svg")) == 1
+    (runs[0] / "meta.json").unlink()
+    assert len(plot(runs, tmp_path / "curve.svg")) == 2
+
+
+def test_a_schedule_from_a_function_is_short_in_labels() -> None:
+    def falling(progress: float) -> float:
+        return 1e-3 * (1 - progress)
+
+    groups = group_curves([curve([0, 1], [0, 1], lr=falling), curve([0, 1], [0, 1], lr=1e-3)])
+    assert [group.label for group in groups] == ["a2c lr=curve from 0.001 to 0 (1 seed)", "a2c lr=0.001 (1 seed)"]
+    assert repr(Config().change(lr=falling).optimizer.lr) == "<Schedule curve from 0.001 to 0>"
+    bent = group_curves([Curve(Config().change(lr=function), np.zeros(1), np.zeros(1), run)
+                         for run, function in (("runs/a", falling), ("runs/b", lambda x: 1e-3 * (1 - x) ** 2))])
+    assert [group.label for group in bent] == [f"a2c lr=curve from 0.001 to 0 {run} (1 seed)" for run in "ab"]
+
+
+def test_a_notebook_shows_the_figure_of_a_plot(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [1.0, 2.0])
+    drawn = plot(run, tmp_path / "a.svg")
+    assert repr(drawn).endswith("a.svg: 1 curve>") and len(repr(drawn)) < 80
+    assert drawn._repr_svg_() == (tmp_path / "a.svg").read_text() and drawn._repr_png_() is None
+    drawn = plot(run, tmp_path / "a.png")
+    assert drawn._repr_png_() == (tmp_path / "a.png").read_bytes() and drawn._repr_svg_() is None

@@ -24,7 +24,7 @@ from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.compatibility import fitting
 from vantage.runs.files import whole_file
-from vantage.runs.handed_over import handed_over
+from vantage.runs.handed_over import handed_over, run_of
 from vantage.runs.hub import local_path
 from vantage.runs.policy_file import SUFFIX, Description, read_policy, write_weights
 from vantage.types import State
@@ -231,7 +231,7 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False, env:
 def load_for(call: str, run: str | Path, *, checkpoint: str, trust: bool,
              objects: Mapping[str, Any]) -> Agent:
     """`load` with `handed_over` objects; messages name `call`, the function of the user."""
-    path = local_path(run)
+    path = local_path(run_of(run))
     policy = read_policy(path, checkpoint, trust=trust, objects=objects, call=call)
     description = policy.description
     config = description.config

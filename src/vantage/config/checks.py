@@ -12,7 +12,7 @@ from vantage.config.sources import changed_modules
 from vantage.envs.build import copying, is_built, num_built
 from vantage.envs.ids import is_atari, registering_module
 from vantage.errors import ConfigError
-from vantage.keys.fields import in_text
+from vantage.keys.fields import in_short
 from vantage.keys.objects import is_code, modules_of
 from vantage.learning.config import OPTIMIZERS
 from vantage.models.config import PolicyConfig
@@ -27,7 +27,7 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
     without_effect = {**_network_keys_without_effect(config), **_other_keys_without_effect(config)}
     for key, reason in without_effect.items():
         if key in flags:
-            value = flat[key] if isinstance(flat[key], bool) else in_text(flat[key])
+            value = flat[key] if isinstance(flat[key], bool) else in_short(flat[key])
             raise ConfigError(f"{key}={value} has no effect {reason}")
 
 

@@ -109,7 +109,7 @@ def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
 def _check_number(name: str, value: Any, number: float, rules: Mapping[str, Any]) -> None:
     """Check one number of `value`."""
     low, high = rules.get("low"), rules.get("high")
-    text = shown(value) if isinstance(value, int) else f"{in_text(value):.80}"
+    text = shown(value) if isinstance(value, int) else f"{in_short(value):.80}"
     if isinstance(number, int):
         low = -_LARGEST_INTEGER if low is None else low
         high = _LARGEST_INTEGER if high is None else high
@@ -257,6 +257,11 @@ def in_text(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(map(shown, value))
     return str(value).lower() if isinstance(value, bool | None) else str(value)
+
+
+def in_short(value: Any) -> str:
+    """`in_text` for people: of a curve of many values only the first and the last."""
+    return value.short() if isinstance(value, Schedule) else in_text(value)
 
 
 def _list_or_number(value: Any, element: Any, kinds: tuple[Any, ...]) -> Any:

@@ -161,7 +161,7 @@ def modules_of(name: str) -> set[str]:
     if target is None:
         return {name.partition(":")[0]} if ":" in name else set()
     modules = set()
-    for value in (target, *(part for _, part in _parts(target))):
+    for value in (target, *(part for _, part in parts(target))):
         attribute = "__name__" if isinstance(value, ModuleType) else "__module__"
         modules.add(str(getattr(value, attribute, "")))
     return modules
@@ -206,7 +206,7 @@ def _unsendable(value: Any, seen: set[int]) -> tuple[str, str] | None:
     """
     import cloudpickle
 
-    for name, part in _parts(value):
+    for name, part in parts(value):
         if id(part) in seen:
             continue
         try:
@@ -222,7 +222,7 @@ def _unsendable(value: Any, seen: set[int]) -> tuple[str, str] | None:
     return None
 
 
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+def parts(value: Any) -> Iterator[tuple[str, Any]]:
     """The values that a function, a class or another object refers to, by their variables."""
     if isinstance(value, partial):
         yield "func", value.func

@@ -131,10 +131,17 @@ class Schedule:
         return self.text
 
     def __repr__(self) -> str:
-        text = self.text
-        if len(text) > _LONGEST_REPR:
-            text = text[:_LONGEST_REPR] + "..."
-        return f"Schedule.parse({text!r})"
+        if len(self.text) > _LONGEST_REPR:
+            return f"<Schedule {self.short()}>"
+        return f"Schedule.parse({self.text!r})"
+
+    def short(self) -> str:
+        """The text in at most about 60 characters, for people."""
+        if len(self.text) <= _LONGEST_REPR:
+            return self.text
+        if self.kind != "curve":
+            return f"{self.text[:_LONGEST_REPR]}..."
+        return f"curve from {self.values[0]:.4g} to {self.values[-1]:.4g}"
 
     def __call__(self, step: int, steps: int) -> float:
         """The value at `step` of a run of `steps`; past the end it stays at the last value."""
@@ -150,6 +157,15 @@ class Schedule:
         if self.kind == "cosine":
             return last + (first - last) * 0.5 * (1 + math.cos(math.pi * progress))
         return first + (last - first) * progress
+
+    def is_zero(self, first: int, last: int, steps: int) -> bool:
+        """Whether it is 0 at every step from `first` to before `last`, where none is below 0."""
+        places = [at * steps if is_share else at for at, is_share in self.points]
+        if self.kind == "curve":
+            pieces = len(self.values) - 1
+            places = [steps * index / pieces for index in range(pieces + 1)]
+        inner = [math.ceil(place) for place in places if first < place < last]
+        return all(self(step, steps) == 0 for step in (first, *inner, max(first, last - 1)))
 
     def _piece(self, step: int, steps: int, progress: float) -> float:
         """The value of the last point passed; of two at one step, of the later in the text."""

@@ -22,7 +22,7 @@ from vantage.errors import ConfigError, VantageError
 from vantage.keys.fields import read_json_object
 from vantage.keys.objects import folder_name
 from vantage.runs.files import read_text, working_directory, write_atomically
-from vantage.runs.handed_over import check_objects, replacing, sources
+from vantage.runs.handed_over import check_objects, digests, replacing, sources
 from vantage.runs.meta import describe_run, other_version, read_meta_file, read_object, reading
 from vantage.runs.names import directory_name, folder_of, make_directory, suggest_run
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own, signature
@@ -64,6 +64,8 @@ class RunDirectory:
             meta[SIGNATURE] = signature(text)
             if texts := sources(config):
                 meta["sources"] = texts
+            if codes := digests(config):
+                meta["digests"] = codes
             made = path = make_directory(path, folder_of(config, root))
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from vantage.config.algorithms import name_and_values
 from vantage.config.config import Config
 from vantage.errors import ConfigError
-from vantage.keys.fields import convert, in_text
+from vantage.keys.fields import convert, in_short
+from vantage.keys.object_digest import digest
 from vantage.keys.objects import ObjectName, is_object, source_text
 
 ARGUMENTS: Mapping[str, str] = {
@@ -47,8 +51,8 @@ def check_objects(config: Config, objects: Mapping[str, Any], source: object, ca
     for key, value in objects.items():
         if key not in ARGUMENTS and config.override({key: value}) != config:
             raise ConfigError(
-                f"the algorithm has {key}={in_text(value):.60}, and {source} was trained with "
-                f"{key}={in_text(flat[key]):.60}; give the same, or the algorithm's class")
+                f"the algorithm has {key}={in_short(value):.60}, and {source} was trained with "
+                f"{key}={in_short(flat[key]):.60}; give the same, or the algorithm's class")
     if not call:
         return
     keys = _ACTING if call in ("load", "export") else ARGUMENTS
@@ -72,3 +76,44 @@ def sources(config: Config) -> dict[str, str]:
     """The source texts of the objects in `config`, by the arguments that hand them over."""
     texts = {name: source_text(each.target) for name, each in objects_of(config).items()}
     return {name: text for name, text in texts.items() if text is not None}
+
+
+def digests(config: Config) -> dict[str, str]:
+    """The digests of the objects in `config`, by the arguments that hand them over."""
+    return {name: digest(each.target) for name, each in objects_of(config).items()}
+
+
+def code_of(config: Config, meta: Mapping[str, Any], run: Path) -> str:
+    """What tells the unnamed code of a run from that of others; '' if all has an import path.
+
+    Digests in its meta.json, or the source texts of a run from before them, or else the run itself.
+    """
+    flat = config.flat()
+    names = [name for key, name in ARGUMENTS.items() if is_object(str(flat[key]))]
+    if not names:
+        return ""
+    for kind in ("digests", "sources"):
+        saved = meta.get(kind)
+        if isinstance(saved, Mapping) and saved.keys() >= {*names}:
+            return json.dumps([saved[name] for name in names], sort_keys=True)
+    return str(run)
+
+
+def run_of(run: Any) -> Any:
+    """`run`, or the run of an agent or a trainer; ConfigError for an agent without one."""
+    if isinstance(run, str | PathLike) or not hasattr(run, "run"):
+        return run
+    if run.run is None:
+        raise ConfigError(f"{run} has no run; give a run directory")
+    return run.run
+
+
+def with_code_of(run: Any, objects: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of ARGUMENTS in `objects`; those that are None as an agent `run` has them."""
+    given = dict(objects)
+    config = None if isinstance(run, str | PathLike) else getattr(run, "config", None)
+    if config is not None:
+        for name, each in objects_of(config).items():
+            if name in given and given[name] is None:
+                given[name] = each.target
+    return given

@@ -84,6 +84,8 @@ class Session:
             ending = {"done": "is done", "interrupted": "was closed",
                       "failed": "has failed"}[status]
             steps = f", steps={2 * step}" if status == "done" else ""
+            if steps and self.config.at("lr", step) == 0:
+                steps += ", extend_schedule=True"
             path = str(run.recorder.directory.path)
             raise VantageError(f"this training {ending}, at step {step:,}; go on with "
                                f"vantage.Trainer.resume({path!r}{steps})")

@@ -22,6 +22,7 @@ from vantage.config.groups import Group
 from vantage.errors import ConfigError
 from vantage.keys.objects import shown_name
 from vantage.runs.checkpoint import path_of
+from vantage.runs.handed_over import run_of, with_code_of
 from vantage.runs.metric_names import check_free
 from vantage.runtimes.progress import mean_of_each
 from vantage.runtimes.recorder import Recorder, Status
@@ -84,7 +85,7 @@ class Trainer:
         self._follow(Session(partial(train_updates, config, run=run, root=root, argv=argv)))
 
     @classmethod
-    def resume(cls, run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
+    def resume(cls, run: str | Path | Agent, *, steps: int | None = None, extend_schedule: bool = False,
                max_minutes: float | None = None, device: str | None = None,
                trust: bool = False, env: Any = None, network: Any = None, memory: Any = None,
                algorithm: Any = None) -> Self:
@@ -93,17 +94,20 @@ class Trainer:
             trainer = vantage.Trainer.resume("runs/first", steps=200_000)
 
         `run` may be the URL of a copy, see `root`. `steps` is the new total; schedules keep running
-        over the former total unless `extend_schedule`. `max_minutes` applies to this session only;
+        over the former total unless `extend_schedule`; ConfigError if lr would be 0 in all steps
+        that are added. `max_minutes` applies to this session only;
         `device` is saved. `trust` allows a run made by someone else to import code from outside
         Vantage. `env`, `network`, `memory` and `algorithm` replace those of the run; they are
         required where config.json could not name the object, such as a lambda or a class of a
         notebook. Raises ConfigError if the run has nothing left to do.
         """
+        objects = with_code_of(run, {"env": env, "network": network, "memory": memory,
+                                     "algorithm": algorithm})
+        path = run_of(run)
         trainer = cls.__new__(cls)
         trainer._follow(Session(partial(
-            resume_updates, run, steps=steps, extend_schedule=extend_schedule,
-            max_minutes=max_minutes, device=device, trust=trust, env=env, network=network,
-            memory=memory, algorithm=algorithm)))
+            resume_updates, path, steps=steps, extend_schedule=extend_schedule,
+            max_minutes=max_minutes, device=device, trust=trust, **objects)))
         return trainer
 
     def _follow(self, session: Session) -> None:

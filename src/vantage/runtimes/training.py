@@ -28,6 +28,7 @@ from vantage.envs.batched import is_vector
 from vantage.envs.ids import resolve_env
 from vantage.envs.make import make_single
 from vantage.errors import CheckpointError, ConfigError, VantageError, for_reader
+from vantage.keys.schedules import Schedule
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
 from vantage.runs.compatibility import check_fits, continuing
 from vantage.runs.directory import RunDirectory
@@ -144,6 +145,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
 def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDirectory) -> None:
     """Raises ConfigError if the run has nothing left to do."""
     run = directory.path
+    lr_ended = config.at("lr", checkpoint.step) == 0
     progress = checkpoint.state["progress"]
     if checkpoint.step >= config.run.steps and not progress.get("evaluation_due"):
         # The process may have been killed between the last checkpoint and the summary.
@@ -151,15 +153,31 @@ def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDire
             summary = directory.read_summary()
             if summary:
                 directory.write_summary(summary | {"status": "done"})
+        longer = ", and --extend-schedule, as lr has ended at 0" if lr_ended else ""
         raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with "
-                          "--steps to go on")
+                          f"--steps to go on{longer}")
     reached = goal_reached(progress, config)
     if reached:
         raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run "
                           f"with --init-from {run} and another goal")
-    if config.at("lr", checkpoint.step) == 0:
+    if config.run.steps > max(directory.config.run.steps, config.schedule_steps):
+        _check_lr(config, checkpoint.step, run)
+    if lr_ended:
         log.warning(for_reader("the schedule of lr has ended at 0, so nothing more is learned; "
                                "resume with --extend-schedule"))
+
+
+def _check_lr(config: Config, step: int, run: Path) -> None:
+    """Raises ConfigError if the schedule of lr is 0 at every step from `step` to the new total."""
+    lr = config.optimizer.lr
+    total = config.run.steps
+    if not isinstance(lr, Schedule) or not lr.is_zero(step, total, config.schedule_steps):
+        return
+    remedy = "begin a run from its weights, with --init-from and another --lr"
+    if not lr.is_zero(step, total, total):
+        remedy = "add --extend-schedule, which stretches it over the new total"
+    raise ConfigError(f"{run}: the schedule of lr has ended at 0, so nothing would be learned up "
+                      f"to step {total:,}; {remedy}")
 
 
 def _with_torchrun(config: Config) -> Config:

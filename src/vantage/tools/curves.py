@@ -14,7 +14,7 @@ from vantage.config.config import Config
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Sync
 from vantage.errors import ConfigError
-from vantage.keys.fields import in_text, nearest
+from vantage.keys.fields import in_short, nearest
 
 Axis = Literal["steps", "minutes", "frames"]
 Aggregate = Literal["mean", "iqm"]
@@ -38,6 +38,10 @@ class Curve:
     config: Config
     x: Points
     y: Points
+    run: str = ""
+    """Its directory."""
+    code: str = ""
+    """What tells its code without an import path from that of other runs, see `code_of`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,8 @@ class Group:
     """95% bootstrap interval of `middle`; None for a single run."""
 
 
-def make_curve(config: Config, lines: Lines, x: Axis, metric: str, *, source: Path) -> Curve:
+def make_curve(config: Config, lines: Lines, x: Axis, metric: str, *, source: Path,
+               code: str = "") -> Curve:
     """`metric` in the `lines` of a run; ConfigError, which names `source`, if they have none."""
     points: dict[float, float] = {}  # the last of several lines at one x wins
     for line in lines:
@@ -71,7 +76,7 @@ def make_curve(config: Config, lines: Lines, x: Axis, metric: str, *, source: Pa
                           f"has ended{nearest(metric, names)}; it has "
                           f"{', '.join(names) or 'no metrics yet'}")
     xs, ys = np.array(sorted(points.items()), dtype=np.float64).T
-    return Curve(config, xs, ys)
+    return Curve(config, xs, ys, str(source), code)
 
 
 def _position(line: Mapping[str, float | None], x: Axis, metric: str) -> float | None:
@@ -96,13 +101,21 @@ def _metric_names(lines: Lines) -> set[str]:
 
 
 def group_curves(curves: Sequence[Curve], aggregate: Aggregate = "mean") -> list[Group]:
-    """Group curves of the same setting; labels contain the keys that differ between groups."""
-    members: dict[tuple[tuple[str, Any], ...], list[Curve]] = {}
+    """Group curves of the same setting and code; labels contain the keys that differ between groups.
+
+    Groups with the same keys, whose code differs, have the directory of their first run beside them.
+    """
+    members: dict[tuple[Any, ...], list[Curve]] = {}
     for curve in curves:
-        members.setdefault(tuple(_setting(curve.config).items()), []).append(curve)
-    settings = [dict(items) for items in members]
-    return [_aggregated(_label(setting, settings), same, aggregate)
-            for setting, same in zip(settings, members.values(), strict=True)]
+        members.setdefault((curve.code, *_setting(curve.config).items()), []).append(curve)
+    settings = [dict(items) for _, *items in members]
+    labels = [_label(setting, settings) for setting in settings]
+    groups = [*members.values()]
+    names = [Path(same[0].run).name for same in groups]
+    if len({*names}) < len(names):
+        names = [same[0].run for same in groups]
+    return [_aggregated(f"{label} {name}" if labels.count(label) > 1 else label, same, aggregate)
+            for label, name, same in zip(labels, names, groups, strict=True)]
 
 
 def _setting(config: Config) -> dict[str, Any]:
@@ -128,7 +141,7 @@ def _label(setting: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) ->
               if other["algo"] == setting["algo"] and other["env"] == setting["env"]]
     for name, value in setting.items():
         if any(rival.get(name) != value for rival in rivals):
-            words.append(f"{name}={in_text(value)}")
+            words.append(f"{name}={in_short(value)}")
     return " ".join(words)
 
 

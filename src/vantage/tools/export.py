@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from vantage._host.extras import require
-from vantage.agents.agent import load, load_for
+from vantage.agents.agent import Agent, load, load_for
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.files import whole_file
-from vantage.runs.handed_over import handed_over
+from vantage.runs.handed_over import handed_over, run_of, with_code_of
 from vantage.runs.hub import PREFIX
 from vantage.runs.policy_file import write_weights
 from vantage.tools.onnx_policy import PolicyStep, load_onnx, write_onnx
@@ -49,10 +49,10 @@ class Export:
                 f"  in   {', '.join(self.inputs)}\n  out  {', '.join(self.outputs)}")
 
 
-def export(run: str | Path, *, format: Format, output: str | Path | None = None,
+def export(run: str | Path | Agent, *, format: Format, output: str | Path | None = None,
            checkpoint: str = "auto", trust: bool = False, network: Any = None, memory: Any = None,
            algorithm: Any = None) -> Export:
-    """Write the policy of `run` to `output`, by default policy.onnx or .safetensors in the run.
+    """Write the policy of `run`, or an agent, to `output`, by default policy.onnx or .safetensors in the run.
 
         file = vantage.export("runs/CartPole-v1/a2c-1", format="safetensors").path
         agent = vantage.load(file)
@@ -63,14 +63,18 @@ def export(run: str | Path, *, format: Format, output: str | Path | None = None,
     """
     if format not in get_args(Format):
         raise ConfigError(f"format={format!r} is not onnx or safetensors")
-    output = _output_path(run, output, format)
+    given = with_code_of(run, {"network": network, "memory": memory, "algorithm": algorithm})
+    output = _output_path(run_of(run) if output is None else run, output, format)
     if format == "onnx":
         try:
             require("export", "onnx", "onnxruntime", "onnxscript")
         except ConfigError as error:
             raise ConfigError(f"{error}, or use --format safetensors") from None
-    objects = handed_over(network=network, memory=memory, algorithm=algorithm)
-    agent = load_for("export", run, checkpoint=checkpoint, trust=trust, objects=objects)
+    if isinstance(run, Agent) and checkpoint == "auto":
+        agent = run
+    else:
+        agent = load_for("export", run_of(run), checkpoint=checkpoint, trust=trust,
+                         objects=handed_over(**given))
     model, description = agent.described()
     policy = PolicyStep(model)
     with whole_file(output, f".{format}") as temporary:
@@ -79,18 +83,18 @@ def export(run: str | Path, *, format: Format, output: str | Path | None = None,
             difference = compare(load_onnx(temporary), policy)
         else:
             write_weights(temporary, model.state_dict(), description)
-            again = load(temporary, trust=True, network=network, memory=memory, algorithm=algorithm)
+            again = load(temporary, trust=True, **given)
             difference = compare(PolicyStep(again.model).call, policy)
     return Export(output, policy.inputs, policy.outputs, difference)
 
 
-def _output_path(run: str | Path, output: str | Path | None, format: Format) -> Path:
+def _output_path(run: str | Path | Agent, output: str | Path | None, format: Format) -> Path:
     if output is not None:
         return Path(output)
     if str(run).startswith(PREFIX):
         raise ConfigError(f"{run} has no directory on this machine; name the output with -o")
-    run = Path(run)
-    folder = run if run.is_dir() else run.parent
+    path = Path(str(run))
+    folder = path if path.is_dir() else path.parent
     return folder / f"policy.{format}"
 
 

@@ -9,13 +9,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from textwrap import fill
-from typing import get_args
+from typing import Any, Protocol, get_args
 
 from vantage._host.extras import needs
 from vantage._host.terminal import printable
 from vantage.errors import ConfigError
+from vantage.keys.objects import shown_name
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
+from vantage.runs.handed_over import code_of, run_of
+from vantage.runs.meta import meta_of
 from vantage.runs.metrics import read_metrics
 from vantage.tools.curves import Aggregate, Axis, Curve, Group, group_curves, make_curve
 
@@ -27,6 +30,15 @@ with needs("plot"):
 
 log = logging.getLogger(__name__)
 
+
+class HasRun(Protocol):
+    """An agent or a trainer."""
+
+    @property
+    def run(self) -> Path | None:
+        """The run directory."""
+
+
 # Okabe and Ito (2008), distinguishable with colour blindness; without yellow, which is too light on
 # white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -35,17 +47,47 @@ _X_LABELS = {"steps": "agent steps, all environments together",
              "frames": "frames of the environment, all environments together"}
 
 
-def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png", *,
+class Curves(list[Group]):
+    """The curves of a figure, which notebooks show."""
+
+    def __init__(self, groups: Iterable[Group], path: Path) -> None:
+        super().__init__(groups)
+        self.path = path
+        """The figure."""
+
+    def __repr__(self) -> str:
+        number = "1 curve" if len(self) == 1 else f"{len(self)} curves"
+        return f"<{shown_name(self.path)}: {number}>"
+
+    def _repr_svg_(self) -> str | None:
+        content = self._content(".svg")
+        return None if content is None else content.decode()
+
+    def _repr_png_(self) -> bytes | None:
+        return self._content(".png")
+
+    def _content(self, suffix: str) -> bytes | None:
+        """The figure's file, if it has this suffix and still exists."""
+        if self.path.suffix.lower() != suffix or not self.path.is_file():
+            return None
+        return self.path.read_bytes()
+
+
+Runs = str | Path | HasRun | Iterable[str | Path | HasRun]
+
+
+def plot(runs: Runs, output: str | Path = "plot.png", *,
          x: Axis = "steps", metric: str = "rollout/ep_rew_mean", aggregate: Aggregate = "mean",
-         csv: str | Path | None = None, trust: bool = False) -> list[Group]:
-    """Draw `metric` of the runs, or of all runs in a folder, into `output` (png, svg or pdf).
+         csv: str | Path | None = None, trust: bool = False) -> Curves:
+    """Draw `metric` of runs or agents, or of all runs in a folder, into `output` (png, svg or pdf).
 
         for group in vantage.plot("runs/CartPole-v1", "curve.png"):
             print(group.label, group.middle[-1])
 
     Runs of one setting become one curve, their `aggregate` ("mean", or "iqm", the interquartile
     mean) by `x` ("steps", "minutes" or "frames"), with its 95% bootstrap interval as a band.
-    Returns the curves, and writes their numbers to `csv`. A warning names each run that is left
+    Returns the curves, a list that a notebook shows as the figure, and writes their numbers to
+    `csv`. A warning names each run that is left
     out; ConfigError if none is left, and for an output that cannot be written. `trust` is that of
     `vantage.load`.
     """
@@ -53,17 +95,17 @@ def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png
                                  ("aggregate", aggregate, get_args(Aggregate))):
         if value not in choices:
             raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}")
-    folders = [runs] if isinstance(runs, str | Path) else runs
+    folders = [runs] if isinstance(runs, str | Path) or hasattr(runs, "run") else runs
     groups = group_curves(_read_curves(folders, x, metric, trust=trust), aggregate)
     with (whole_file(output, ".png", ".svg", ".pdf") as picture,
           nullcontext() if csv is None else whole_file(csv, ".csv") as numbers):
         if numbers is not None:
             _write_csv(groups, numbers, x)
         save(draw(groups, x, metric, aggregate), picture, numbers)
-    return groups
+    return Curves(groups, Path(output))
 
 
-def _read_curves(folders: Iterable[str | Path], x: Axis, metric: str, *,
+def _read_curves(folders: Iterable[Any], x: Axis, metric: str, *,
                  trust: bool) -> list[Curve]:
     """The curves of all runs in `folders`; a warning for each run without one.
 
@@ -71,14 +113,16 @@ def _read_curves(folders: Iterable[str | Path], x: Axis, metric: str, *,
     """
     paths: dict[Path, Path] = {}  # by the resolved path: a run counts once
     for folder in folders:
-        for path in find_runs(Path(folder)):
+        for path in find_runs(Path(run_of(folder))):
             paths[path.resolve()] = path
     curves = []
     problems = []
     for path in paths.values():
         try:
-            config = RunDirectory.open(path, trust=trust).config
-            curves.append(make_curve(config, read_metrics(path), x, metric, source=path))
+            directory = RunDirectory.open(path, trust=trust)
+            code = code_of(directory.config, meta_of(path), path)
+            curves.append(make_curve(directory.config, read_metrics(path), x, metric, source=path,
+                                     code=code))
         except ConfigError as error:
             if not path.is_dir():
                 raise

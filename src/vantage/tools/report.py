@@ -13,13 +13,14 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from vantage.agents.agent import Agent
 from vantage.agents.evaluate import Evaluation, evaluate
 from vantage.config.config import Config
 from vantage.errors import VantageError
-from vantage.keys.fields import in_text
+from vantage.keys.fields import in_short
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
-from vantage.runs.handed_over import handed_over
+from vantage.runs.handed_over import handed_over, run_of, with_code_of
 from vantage.runs.metrics import FILE_NAME, read_metrics
 from vantage.runs.mirror import URL, URL_SIGNATURE
 from vantage.runs.trust import SIGNATURE
@@ -67,7 +68,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere }
 """)
 
 
-def report(run: str | Path, output: str | Path | None = None, *, episodes: int = 20,
+def report(run: str | Path | Agent, output: str | Path | None = None, *, episodes: int = 20,
            video: bool = True, checkpoint: str = "auto", trust: bool = False, env: Any = None,
            network: Any = None, memory: Any = None, algorithm: Any = None) -> Path:
     """Write `run` as one HTML page: an evaluation, one recorded game, curves and the config.
@@ -80,9 +81,9 @@ def report(run: str | Path, output: str | Path | None = None, *, episodes: int =
     which a warning explains, the page has no game. ConfigError for an output that cannot be written
     and a run without a checkpoint.
     """
-    objects: dict[str, Any] = {"env": env, "network": network, "memory": memory,
-                               "algorithm": algorithm}
-    directory = RunDirectory.open(Path(run), trust=trust, objects=handed_over(**objects),
+    objects = with_code_of(run, {"env": env, "network": network, "memory": memory,
+                                 "algorithm": algorithm})
+    directory = RunDirectory.open(Path(run_of(run)), trust=trust, objects=handed_over(**objects),
                                   call="report")
     output = directory.path / "report.html" if output is None else Path(output)
     with whole_file(output, ".html", ".htm") as page:
@@ -116,14 +117,14 @@ def report(run: str | Path, output: str | Path | None = None, *, episodes: int =
 
 def _origin(run: RunDirectory) -> dict[str, Any]:
     """meta.json without what concerns only its owner: the page may be passed on."""
-    private = ("host", "sources", SIGNATURE, URL, URL_SIGNATURE)
+    private = ("host", "sources", "digests", SIGNATURE, URL, URL_SIGNATURE)
     return {name: value for name, value in run.read_meta().items() if name not in private}
 
 
 def _changed_keys(config: Config) -> list[tuple[str, str, str]]:
     """Key, value and default of the keys that differ from the algorithm's plain defaults."""
     defaults = Config.of(config.algo).flat()
-    return [(key, in_text(value), in_text(defaults.get(key)))
+    return [(key, in_short(value), in_short(defaults.get(key)))
             for key, value in config.flat().items() if value != defaults.get(key)]
 
 

@@ -1,0 +1,97 @@
+"""Digests of objects without an import path: equal where code and the values it uses are equal."""
+
+from __future__ import annotations
+
+import dis
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+from vantage.keys.objects import import_path, parts
+
+_PLAIN = (str, bytes, int, float, complex, bool, type(None))
+_DEEPEST = 8
+"""Levels of objects within objects; what lies deeper does not count."""
+
+
+def digest(target: Any) -> str:
+    """SHA-256 of the code of `target` and of the values that it uses, as far as they are known.
+
+    Code counts by its instructions and constants, so that lines and comments do not matter. A global
+    variable, a variable of a closure and an attribute count by their value: numbers, texts, lists,
+    arrays and code without an import path; of other objects only the type is known.
+    """
+    found = hashlib.sha256()
+    for piece in _pieces(target, 0, set()):
+        found.update(piece.encode(errors="backslashreplace") + b"\0")
+    return found.hexdigest()
+
+
+def _pieces(value: Any, depth: int, seen: set[int]) -> Iterator[str]:
+    """Texts that describe `value`; `seen` has the ids of the objects described already."""
+    if isinstance(value, _PLAIN):
+        yield f"{type(value).__name__} {value!r}"
+        return
+    if isinstance(value, ModuleType):
+        yield value.__name__
+        return
+    path = import_path(value)
+    kind = import_path(type(value)) or type(value).__qualname__
+    yield path or kind
+    if path or id(value) in seen or depth > _DEEPEST:
+        return
+    seen.add(id(value))
+    if hasattr(value, "tobytes"):  # an array
+        yield hashlib.sha256(value.tobytes()).hexdigest()
+    elif isinstance(value, list | tuple | set | frozenset):
+        members = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
+        for member in members:
+            yield from _pieces(member, depth + 1, seen)
+    elif isinstance(value, FunctionType):
+        yield from _function(value, depth, seen)
+    else:
+        if not isinstance(value, type) and not import_path(type(value)):
+            yield from _pieces(type(value), depth + 1, seen)
+        for name, part in parts(value):
+            yield name
+            yield from _pieces(part, depth + 1, seen)
+
+
+def _function(function: FunctionType, depth: int, seen: set[int]) -> Iterator[str]:
+    yield from _code(function.__code__)
+    used = {name: function.__globals__[name] for name in sorted(_globals(function.__code__))
+            if name in function.__globals__}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # it is not assigned yet
+            used[name] = cell.cell_contents
+    for name, part in used.items():
+        yield name
+        yield from _pieces(part, depth + 1, seen)
+    yield from _pieces(function.__defaults__, depth + 1, seen)
+    for name, part in (function.__kwdefaults__ or {}).items():
+        yield name
+        yield from _pieces(part, depth + 1, seen)
+
+
+def _code(code: CodeType) -> Iterator[str]:
+    """Instructions, names and constants of `code` and of the functions within it."""
+    yield code.co_code.hex()
+    yield repr((code.co_names, code.co_varnames, code.co_freevars))
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code(constant)
+        elif isinstance(constant, frozenset):
+            yield repr(sorted(constant, key=repr))
+        else:
+            yield repr(constant)
+
+
+def _globals(code: CodeType) -> set[str]:
+    """The global variables that `code` reads."""
+    names = {each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _globals(constant)
+    return names
