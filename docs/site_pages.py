@@ -46,7 +46,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         add(files, config, str(path.relative_to(ROOT)), path.read_bytes())
     add(files, config, "index.md", (ROOT / "README.md").read_text(encoding="utf-8"))
     add(files, config, "results/browser.md", browser())
-    add(files, config, "keys.md", keys_page())
     for path in (ROOT / "examples").glob("*.py"):
         code = path.read_text(encoding="utf-8")
         add(files, config, f"examples/{path.stem}.md", f"# {path.name}\n\n```python\n{code}```\n")
@@ -62,6 +61,8 @@ def add(files: Files, config: MkDocsConfig, name: str, content: str | bytes) -> 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Make links between folders of the repository links of the site, and fill in the tables and curves."""
     name = page.file.src_uri
+    if name == "keys.md":
+        return keys_page()
     if name == "index.md":  # the README stands in the root of the repository
         markdown = re.sub(r'(\]\(|src="|href=")docs/', r"\1", markdown)
     elif "/" not in name:

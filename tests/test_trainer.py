@@ -6,7 +6,9 @@ import copy
 import json
 import logging
 import pickle
+import signal
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -20,6 +22,7 @@ import torch
 from tiny import Bandit
 
 import vantage
+from vantage.cli import main
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.metrics import read_metrics
@@ -182,7 +185,7 @@ def test_a_change_that_no_checkpoint_has_is_not_in_the_config_either() -> None:
 
 def test_attributes_that_cannot_be_set_say_why() -> None:
     with start(optimizer="adam") as trainer:
-        with pytest.raises(AttributeError, match="no 'entropy_coeff'; did you mean entropy_coef"):
+        with pytest.raises(AttributeError, match="no 'entropy_coeff'; RLlib's entropy_coeff is entropy_coef"):
             trainer.entropy_coeff  # noqa: B018
         with pytest.raises(AttributeError, match="a trainer has no 'lrr'; did you mean lr"):
             trainer.lrr = 1
@@ -342,6 +345,99 @@ def test_ctrl_c_in_train_saves_and_says_how_to_go_on(
         vantage.train("a2c", env=Bandit, run="run", **{**SMALL, "log_every_seconds": 0})
     assert "stopped at step 16, saved; go on with vantage.resume('run')" in caplog.messages
     assert load_latest(Path("run")).step == 16
+    with pytest.raises(KeyboardInterrupt):
+        vantage.train("a2c", env=lambda: Bandit(), run="own", **{**SMALL, "log_every_seconds": 0})
+    assert "stopped at step 16, saved; go on with vantage.resume('own', env=...)" in caplog.messages
+
+
+class Interrupting(Bandit):
+    """Sends `signals` times SIGINT in its next step."""
+
+    signals = 0
+
+    def play(self, action: Any) -> Any:
+        signals, Interrupting.signals = Interrupting.signals, 0
+        for _ in range(signals):
+            signal.raise_signal(signal.SIGINT)
+        return super().play(action)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background ignores it
+    yield
+    assert signal.signal(signal.SIGINT, former) is signal.default_int_handler
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_comes_after_the_update_and_leaves_the_trainer_open(caplog: pytest.LogCaptureFixture) -> None:
+    with vantage.Trainer("a2c", env=Interrupting, run="run", **SMALL) as trainer:
+        trainer.update()
+        Interrupting.signals = 1
+        with pytest.raises(KeyboardInterrupt):
+            trainer.update()
+        assert (trainer.status, trainer.step) == ("running", 32)
+        assert trainer.update().step == 48
+    with vantage.Trainer.resume("run") as trainer:
+        assert trainer.update().step == 64
+    assert not any("new episode" in message for message in caplog.messages)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_second_interrupt_stops_at_once_and_says_how_to_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    trainer = vantage.Trainer("a2c", env=lambda: Interrupting(), run="run", **SMALL)
+    trainer.update()
+    Interrupting.signals = 2
+    with pytest.raises(KeyboardInterrupt):
+        trainer.update()
+    assert (trainer.status, load_latest(Path("run")).step) == ("interrupted", 16)
+    assert caplog.messages[-1].endswith("go on with vantage.Trainer.resume('run', env=...)")
+
+
+def test_the_call_that_continues_hands_over_what_a_file_cannot_name() -> None:
+    class Own(Bandit):
+        """Has no import path."""
+
+    with vantage.Trainer("a2c", env=Own, run="run", **SMALL) as trainer:
+        trainer.update()
+    with pytest.raises(VantageError) as error:
+        trainer.update()
+    call = str(error.value).partition("go on with ")[2]
+    assert call == "vantage.Trainer.resume('run', env=Own)"
+    with eval(call, {"vantage": vantage, "Own": Own}) as resumed:
+        assert resumed.update().step == 32
+
+
+@pytest.mark.parametrize(("name", "remedy"), [
+    ("learning_rate", "Stable-Baselines3's learning_rate is lr"), ("ent_coef", "is entropy_coef"),
+    ("learn", "write `for report in trainer`"), ("predict", r"write trainer\.agent\.act")])
+def test_names_of_other_libraries_are_answered(name: str, remedy: str) -> None:
+    with vantage.Trainer("a2c", env=Bandit, run="run", **SMALL) as trainer:
+        with pytest.raises(AttributeError, match=remedy):
+            getattr(trainer, name)
+        with pytest.raises(AttributeError, match=remedy):
+            setattr(trainer, name, 1e-3)
+        agent = trainer.agent
+    with pytest.raises(AttributeError, match=r"an agent has no 'predict'; write agent\.act\(obs\)"):
+        _ = agent.predict
+    with pytest.raises(AttributeError, match=r"an agent has no 'learn'; write vantage\.resume\(agent\.run"):
+        _ = agent.learn
+
+
+class Succeeding(Bandit):
+    def step(self, action: Any) -> Any:
+        *outcome, _ = super().step(action)
+        return *outcome, {"is_success": bool(action), "place": np.zeros(2)}
+
+
+def test_an_evaluation_has_the_infos_of_the_last_steps(capsys: pytest.CaptureFixture[str]) -> None:
+    agent = vantage.train("a2c", env=Succeeding, run="run", **{**SMALL, "steps": 32})
+    result = vantage.evaluate(agent, episodes=8, deterministic=False)
+    successes = [info["is_success"] for info in result.infos]
+    assert len(successes) == 8 and all(info["place"].shape == (2,) for info in result.infos)
+    assert f", is_success {np.mean(successes):.3g}>" in repr(result)
+    assert main(["evaluate", "run", "--episodes", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["infos"][0]["place"] == [0, 0]
 
 
 def test_progress_is_one_line_in_a_notebook_and_log_messages_elsewhere(

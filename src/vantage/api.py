@@ -14,7 +14,7 @@ from vantage.agents.agent import Agent, load
 from vantage.config.configure import Env
 from vantage.config.groups import Group
 from vantage.runs.checkpoint import newest_step
-from vantage.runs.handed_over import objects_of
+from vantage.runs.handed_over import continuation, objects_of
 from vantage.runtimes.trainer import Trainer
 from vantage.runtimes.training import config_of
 from vantage.tools.shown_progress import shown_progress
@@ -69,7 +69,7 @@ def _to_the_end(trainer: Trainer, show: Callable[[Report], object], *,
     except KeyboardInterrupt:
         step = newest_step(trainer.run) or 0
         log.warning(f"stopped at step {step:,}, saved; go on with "
-                    f"vantage.resume({str(trainer.run)!r})")
+                    f"{continuation('resume', trainer.run, trainer.config)}")
         raise
     if not trainer.has_run:  # a rank above 0, which has no directory
         return trainer.agent

@@ -113,3 +113,70 @@ def test_an_edit_of_an_unrelated_module_does_not_matter(modules: Modules) -> Non
     vantage.configure("ppo", env="stable_env:Paying")
     edit(other, "True, False", "False, True")
     vantage.configure("ppo", env="stable_env:Paying")
+
+
+def in_notebook(source: str, **names: object) -> dict[str, object]:
+    """The variables of a cell with `source`."""
+    cell: dict[str, object] = {"__name__": "__main__", **names}
+    exec(source, cell)
+    return cell
+
+
+@pytest.mark.parametrize("source", [
+    "class Sub(module.Paying): pass\nenv = lambda: Sub()",
+    "class Sub(module.Paying): pass\nenv = Sub",
+    "def pick(): return [module.make() for _ in range(1)][0]\nclass Sub:\n  def __new__(cls): return pick()\nenv = Sub",
+], ids=["lambda", "class", "global"])
+def test_code_of_a_notebook_that_uses_an_edited_module_is_refused(source: str, modules: Modules) -> None:
+    name = f"base_{len(source)}"
+    env, _ = modules(name)
+    cell = in_notebook(source, module=importlib.import_module(name))
+    vantage.configure("ppo", env=cell["env"])
+    edit(env, "True, False", "False, True")
+    with pytest.raises(vantage.ConfigError, match=rf"{name}\.py has changed .*importlib\.reload"):
+        vantage.configure("ppo", env=cell["env"])
+
+
+def test_a_class_with_the_base_of_before_a_reload_is_refused(modules: Modules) -> None:
+    env, _ = modules("reloaded_base")
+    module = importlib.import_module("reloaded_base")
+    source = "class Sub(module.Paying): pass"
+    old = in_notebook(source, module=module)["Sub"]
+    vantage.configure("ppo", env=old)
+    edit(env, "True, False", "False, True")
+    importlib.reload(module)
+    with pytest.raises(vantage.ConfigError, match="class Paying is from before reloaded_base was reloaded"):
+        vantage.configure("ppo", env=old)
+    vantage.configure("ppo", env=in_notebook(source, module=module)["Sub"])
+
+
+@pytest.mark.parametrize("mode", ["2", "2 --full"])
+def test_what_autoreload_has_loaded_again_is_used(mode: str, modules: Modules,
+                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    IPython = pytest.importorskip("IPython")
+    from IPython.core.interactiveshell import InteractiveShell
+    from IPython.extensions.autoreload import AutoreloadMagics
+
+    name = f"autoreloaded_{len(mode)}"
+    env, _ = modules(name)
+    env.write_text(env.read_text().replace("    observation_space", "    GOAL = 7.0\n    observation_space", 1))
+    module = importlib.import_module(name)
+    kind = module.Paying
+    sub = in_notebook("class Sub(module.Paying): pass", module=module)["Sub"]
+    vantage.configure("ppo", env=kind)
+    shell = InteractiveShell()
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
+    magics = AutoreloadMagics(shell=shell)
+    shell.register_magics(magics)
+    magics.autoreload(mode)
+    edit(env, "True, False", "False, True")
+    edit(env, "7.0", "70.0")
+    with pytest.raises(vantage.ConfigError, match="has changed"):
+        vantage.configure("ppo", env=sub)
+    magics.pre_run_cell(None)
+    assert kind.GOAL == 70.0 and kind().step(0)[2:4] == (False, True)
+    for each in (module.Paying, kind, sub, lambda: module.Paying()):
+        vantage.configure("ppo", env=each)
+    edit(env, "False, True", "False, False")
+    with pytest.raises(vantage.ConfigError, match="has changed"):
+        vantage.configure("ppo", env=sub)

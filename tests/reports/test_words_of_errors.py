@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,37 @@ def test_the_remedy_for_a_class_or_function_works(key: str, value: Any, message:
         configure(**{key: value})
     assert "\n" not in str(error.value)
     configure(**{key: remedy})
+
+
+@pytest.mark.parametrize("name", ["progress_remaining", "remaining", "left", "p_left"])
+def test_a_schedule_of_what_remains_is_refused(name: str) -> None:
+    falling = eval(f"lambda {name}: 1e-3 * {name}")
+    with pytest.raises(vantage.ConfigError, match=rf"lr=the parameter {name} .* rises from 0 to 1"):
+        configure(lr=falling)
+    assert configure(lr=lambda progress: 1e-3 * (1 - progress)).at("lr", 0) == 1e-3
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: vantage.PPO("MlpPolicy", Bandit()),  # type: ignore[arg-type]
+     r"PPO\('MlpPolicy', \.\.\.\) is how .* write vantage\.train\(vantage\.PPO, env="),
+    (lambda: vantage.train("ppo", Bandit()), "Bandit.* is given by position; name it: env="),  # type: ignore[arg-type]
+    (lambda: vantage.configure("ppo", Bandit()), "Bandit.* is given by position; name it: env="),  # type: ignore[arg-type]
+    (lambda: vantage.configure("ppo"), "env is missing; give an environment"),
+    (lambda: vantage.configure("ppo", env=[Bandit] * 2), "env is a list of 2; give one of them, .* num_envs=2"),
+    (lambda: vantage.train("ppo", env=Bandit, network=torch.nn.Flatten, hidden=[32, 32]),
+     r"hidden=32,32 has no effect with network=.*; leave it out"),
+    (lambda: configure(network=torch.nn.Flatten, activation="relu"), "activation=relu has no effect with network="),
+    (lambda: configure(hidden={"pi": [64], "vf": [64]}),
+     "hidden is a mapping of pi, vf; .* the same sizes: give a list such as 64,64"),
+    (lambda: configure(callback=print), r"callback is the body of a loop over a `vantage\.Trainer`"),
+    (lambda: configure(eval_env=Bandit), "eval_env is not needed: eval_every plays"),
+    (lambda: configure(features_extractor_class=Bandit), "features_extractor_class is network: a class"),
+    (lambda: configure(reset_num_timesteps=False), r"is `vantage\.resume` with the new total of steps"),
+])
+def test_calls_of_other_libraries_are_answered_in_one_line(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(vantage.ConfigError, match=message) as error:
+        call()
+    assert "\n" not in str(error.value)
 
 
 def test_env_kwargs_name_what_json_cannot_hold() -> None:

@@ -30,9 +30,10 @@ class Net(torch.nn.Linear):
 
 
 def config(**options: Any) -> vantage.Config:
+    layers = {} if "network" in options else {"hidden": "8"}
     return vantage.configure("a2c", **({"env": "CartPole-v1", "threads": 1, "tensorboard": False, "eval_every": 0,
-                                        "num_envs": 2, "hidden": "8", "rollout_length": 4, "steps": 80,
-                                        "save_every": 40, "log_every_seconds": 1000} | options))
+                                        "num_envs": 2, "rollout_length": 4, "steps": 80, "save_every": 40,
+                                        "log_every_seconds": 1000} | layers | options))
 
 
 def train(run: str, **options: Any) -> Path:
@@ -102,7 +103,8 @@ def test_an_edited_network_is_named_with_the_tensors_that_differ(monkeypatch: py
     Path("own_net.py").write_text(NETWORK.format(width=7) + "# edited")
     message = (r"does not fit the class network=own_net:Net, as if that had been edited since: "
                r"actor\.torsos\.0\.network\.weight is \[5, 4\] there, \[7, 4\] here, "
-               r"actor\.torsos\.0\.network\.bias is \[5\] there, \[7\] here, .*; restore it$")
+               r"actor\.torsos\.0\.network\.bias is \[5\] there, \[7\] here, .*; "
+               r"give the network that it was trained with$")
     for use in (lambda: vantage.load(run), lambda: next(vantage.Trainer.resume(run, steps=160, extend_schedule=True))):
         with pytest.raises(ConfigError, match=message):
             use()

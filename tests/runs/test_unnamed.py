@@ -72,8 +72,11 @@ def test_an_agent_is_evaluated_without_handing_its_code_over_again(tmp_path: Pat
     assert agent.run == tmp_path / "run"
     result = vantage.evaluate(agent, episodes=4)
     assert result == vantage.evaluate(agent.run, episodes=4, **code)
-    with pytest.raises(ConfigError, match="is loaded already; give its run"):
+    needs = r"env=\.\.\., network=\.\.\."
+    with pytest.raises(ConfigError, match=r"write vantage\.evaluate\('.*run', checkpoint='latest', .*" + needs):
         vantage.evaluate(agent, checkpoint="latest")
+    with pytest.raises(ConfigError, match=r"write vantage\.evaluate\('.*run', .*" + needs):
+        vantage.evaluate(agent, env=code["env"])
 
 
 def test_an_agent_stands_for_its_run_and_code_wherever_a_run_is_taken(tmp_path: Path, code: dict[str, Any]) -> None:

@@ -196,7 +196,7 @@ def test_a_best_that_is_newer_than_the_checkpoint_stays(tmp_path: Path) -> None:
     latest = load_latest(run)
     progress = latest.state["progress"] | {"best_return": 99.0}
     save_as(run, "best", 999, tensors=latest.tensors, state={**latest.state, "progress": progress})
-    *_, last = vantage.Trainer.resume(run, steps=512)
+    *_, last = vantage.Trainer.resume(run, steps=512, extend_schedule=True)
     assert last.status == "done" and last.metrics["eval/mean_reward"] <= 1
     assert load_named(run, "best").step == 999
 

@@ -19,6 +19,7 @@ from vantage.envs.make import make_single
 from vantage.envs.policy_env import PolicyEnv
 from vantage.envs.reader import Reader
 from vantage.errors import ConfigError
+from vantage.keys.fields import method_elsewhere
 from vantage.keys.objects import shown_name
 from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy
 from vantage.models.actor_critic import ActorCritic, make_model
@@ -72,6 +73,11 @@ class Agent:
         words = "" if score is None else f", return {score:.4g}"
         return (f"<Agent {self.config.setting}: step {self.step:,}, {shown_name(self.checkpoint)}"
                 f"{words}>")
+
+    def __getattr__(self, name: str) -> Any:
+        """AttributeError, which answers names of other libraries."""
+        raise AttributeError(f"an agent has no {name!r}"
+                             f"{method_elsewhere('an agent', name, dir(type(self)))}")
 
     def save(self, path: str | Path) -> Path:
         """Write the policy to NAME.safetensors, a file for `vantage.load`, and return its path.

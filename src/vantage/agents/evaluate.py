@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
+import numpy as np
 import torch
 
 from vantage._host.seeding import derive_seed
@@ -33,7 +34,7 @@ from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.keys.objects import shown_name
 from vantage.learning.evaluation import play_games, result_of
-from vantage.runs.handed_over import handed_over
+from vantage.runs.handed_over import ARGUMENTS, handed_over, objects_of
 from vantage.types import Episode
 
 log = logging.getLogger(__name__)
@@ -64,13 +65,25 @@ class Evaluation:
     """Directory of the checkpoint within the run."""
     step: int
     """Agent steps that the policy was trained for."""
+    infos: list[Mapping[str, Any]] = field(default_factory=list, repr=False, compare=False)
+    """Small values in the `info` of each game's last step, as `Episode.info` has them."""
     other: Evaluation | None = None
     """The same policy with the other way of choosing actions (`deterministic`)."""
 
     def __repr__(self) -> str:
         actions = "most probable" if self.deterministic else "sampled"
         return (f"<Evaluation on {shown_name(self.env)}: return {self.return_mean:.4g} ± "
-                f"{self.return_std:.2g}, {self.episodes} games, {actions} actions>")
+                f"{self.return_std:.2g}, {self.episodes} games, {actions} actions"
+                f"{self._success_in_words}>")
+
+    @property
+    def _success_in_words(self) -> str:
+        """', is_success 0.8': the mean of such a value in the infos of all games; or ''."""
+        values = [info.get("is_success") for info in self.infos]
+        numbers = [float(value) for value in values if isinstance(value, int | float | np.generic)]
+        if not numbers or len(numbers) < len(values):
+            return ""
+        return f", is_success {fmean(numbers):.3g}"
 
     def sentence(self) -> str:
         """A summary in one line, and a second line for `other`."""
@@ -169,6 +182,7 @@ def _summary(agent: Agent, envs: Environments, games: list[Episode], episodes: i
         cut_games=sum(game.length >= envs.longest_game for game in games),
         checkpoint=agent.checkpoint,
         step=agent.step,
+        infos=[dict(game.info) for game in games],
     )
 
 
@@ -184,8 +198,14 @@ def load_player(run: str | Path | Agent, checkpoint: str, deterministic: bool | 
     if not isinstance(run, Agent):
         agent = load_for(call, run, checkpoint=checkpoint, trust=trust, objects=objects or {})
     elif checkpoint != "auto" or objects:
-        raise ConfigError(f"{run} is loaded already; give its run to choose a checkpoint or other "
-                          "code")
+        source = "its run" if run.run is None else repr(str(run.run))
+        others = {} if checkpoint == "auto" else {"checkpoint": repr(checkpoint)}
+        names = [name for key, name in ARGUMENTS.items()
+                 if key in (objects or {}) or name in objects_of(run.config)]
+        words = [source, *(f"{name}={value}" for name, value in others.items()),
+                 *(f"{name}=..." for name in names)]
+        raise ConfigError(f"{run} is loaded already; to choose a checkpoint or other code, write "
+                          f"vantage.{call}({', '.join(words)})")
     else:
         agent = run
     check_sources(agent.config)

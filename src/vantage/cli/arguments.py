@@ -16,7 +16,7 @@ from vantage.cli.help import options, print_help
 from vantage.cli.parsing import arguments_of, first_line, option_names, parse
 from vantage.config.checks import check_flags
 from vantage.config.config import Config, Key
-from vantage.config.configure import configure, defaults
+from vantage.config.configure import defaults, with_defaults
 from vantage.config.num_envs import merged
 from vantage.errors import ConfigError
 from vantage.keys.fields import kinds_of, suggestion
@@ -78,7 +78,7 @@ class Settings:
 
     def config(self) -> Config:
         """The defaults of the algorithm on the environment, overridden by the values."""
-        config = configure(self.algo, env=self.env, **self.values)
+        config = with_defaults(self.algo, env=self.env, **self.values)
         check_flags(config, self.flags)
         return config
 
@@ -139,7 +139,7 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
     has_own_class = is_code(settings.algo)
     if not wants_help and not has_own_class:
         _check_flags(line.unknown, names, prog)
-    config = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
+    config = with_defaults(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
     if has_own_class:  # its fields are flags too
         line = _parse(kind, own, keys | config.flat_keys(), words, prog)
     if wants_help:
@@ -221,7 +221,7 @@ def _typed(settings: Settings, keys: Mapping[str, str]) -> Settings:
     values = merged(settings.values, keys)
     if str(values.get("eval_every")) == "-1":  # its default, on which max_eval_share depends
         del values["eval_every"]
-    resolved = configure(settings.algo, env=settings.env, **values).flat()
+    resolved = with_defaults(settings.algo, env=settings.env, **values).flat()
     typed = {name: resolved[name] for name in values}
     chosen = defaults(settings.algo, settings.env, resolved["atari_protocol"], resolved["runtime"])
     note = settings.note or f"defaults: {chosen.source}"
@@ -244,7 +244,7 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
         algo = algo or str(algo_of_file or "")
         env = env or str(env_of_file or "")
         chosen: dict[str, Any] = {"runtime": runtime} if algo and runtime is not None else {}
-        shown = configure(algo or "a2c", env=env or "CartPole-v1", **chosen)
+        shown = with_defaults(algo or "a2c", env=env or "CartPole-v1", **chosen)
         shown.override(keys, source=config)  # raises for a wrong key
         values |= keys
     if runtime is not None:

@@ -56,7 +56,8 @@ def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, 
     from vantage.agents.evaluate import evaluate
 
     result = evaluate(run, episodes=episodes, max_episode_steps=max_episode_steps, **arguments)
-    write_line(dumps(asdict(result)) if json else result.sentence())
+    # infos may have arrays
+    write_line(dumps(asdict(result), default=lambda array: array.tolist()) if json else result.sentence())
 
 
 def record(run: Run, *, output: Annotated[Path, Doc("the video, .mp4 or .gif"), SHORT],

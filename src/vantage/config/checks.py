@@ -8,7 +8,7 @@ from itertools import chain
 from vantage.config.config import Config
 from vantage.config.num_envs import why_uneven
 from vantage.config.runtimes import Sync
-from vantage.config.sources import changed_modules
+from vantage.config.sources import changed_modules, outdated_class
 from vantage.envs.build import copying, is_built, num_built
 from vantage.envs.ids import is_atari, registering_module
 from vantage.errors import ConfigError
@@ -29,6 +29,12 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
         if key in flags:
             value = flat[key] if isinstance(flat[key], bool) else in_short(flat[key])
             raise ConfigError(f"{key}={value} has no effect {reason}")
+
+
+def check_layers(config: Config, given: Collection[str]) -> None:
+    """As `check_flags`, for `hidden` and `activation` alone beside a network that has layers."""
+    if is_code(config.policy.network):
+        check_flags(config, {"hidden", "activation"}.intersection(given))
 
 
 def _network_keys_without_effect(config: Config) -> dict[str, str]:
@@ -130,12 +136,20 @@ def check_sources(config: Config) -> None:
     This process would use the old code, and its worker processes would import the new code.
     """
     names = set[str]()
+    kinds: list[type] = []
     for code in (config.algo, config.policy.network, config.policy.memory, config.env.id):
-        names |= modules_of(code)
+        modules, classes = modules_of(code)
+        names |= modules
+        kinds += classes
     if changed := changed_modules([*sorted(names), registering_module(config.env.id)]):
         raise ConfigError(
             f"{changed[0]} has changed since this process imported it, and still runs as it was; "
-            "restart the program, in a notebook the kernel, to train and play with the new code")
+            "call importlib.reload(module) and run what imports from it again, or restart the "
+            "program, in a notebook the kernel, to train and play with the new code")
+    if kind := outdated_class(kinds):
+        raise ConfigError(
+            f"the class {kind.__qualname__} is from before {kind.__module__} was reloaded; run "
+            "what imports it or derives from it again, to train and play with the new code")
 
 
 def check_built(config: Config) -> None:

@@ -6,7 +6,7 @@ The data are in `presets`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vantage.algorithms.ppo import PPO
@@ -17,7 +17,7 @@ from vantage.config.algorithms import (
     name_and_values,
     runtimes_of,
 )
-from vantage.config.checks import check_sources, check_together
+from vantage.config.checks import check_layers, check_sources, check_together
 from vantage.config.config import Config
 from vantage.config.groups import Group, keys_of
 from vantage.config.presets.measured import MEASURED, Defaults
@@ -116,7 +116,7 @@ def _keys_with_defaults(algo: str, base: str) -> set[str]:
             if key.group != "algorithm" or (name in inherited and name not in body)}
 
 
-def configure(algorithm: Any, *groups: Group, env: Env, **overrides: Any) -> Config:
+def configure(algorithm: Any, *groups: Group, env: Env | None = None, **overrides: Any) -> Config:
     """The config of a run: the defaults of `algorithm` on `env`, with `overrides`.
 
         vantage.configure("ppo", env="CartPole-v1", steps=100_000, lr="linear:1e-3:0")
@@ -144,9 +144,18 @@ def configure(algorithm: Any, *groups: Group, env: Env, **overrides: Any) -> Con
     which also choose the runtime. The fields of instances count if they differ from the defaults of
     their class.
 
-    ConfigError for a key that the algorithm does not have, a value that does not fit, and an
-    unknown environment.
+    ConfigError for a key that the algorithm does not have, a value that does not fit, an unknown
+    environment, and `hidden` or `activation` beside a network of your own.
     """
+    config = with_defaults(algorithm, *groups, env=env, **overrides)
+    check_layers(config, {*overrides}.union(*map(keys_of, groups)))
+    return config
+
+
+def with_defaults(algorithm: Any, *groups: Group, env: Env | None = None,
+                  **overrides: Any) -> Config:
+    """`configure` for keys of which some may be from a file, and have no effect."""
+    env_name = _name_of_env(env, groups)
     algorithm, own = name_and_values(algorithm)
     for values in (own, *map(keys_of, groups)):
         if twice := sorted(values.keys() & overrides.keys()):
@@ -158,7 +167,6 @@ def configure(algorithm: Any, *groups: Group, env: Env, **overrides: Any) -> Con
         raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as "
                           "the first argument")
     protocol = str(overrides.get("atari_protocol", "auto"))
-    env_name = convert("env", env, str)
     values = dict(defaults(name, env_name, protocol, overrides.get("runtime")).values)
     config = Config.of(values.pop("algo")).override(values).override(overrides)
     if config.runtime_name not in runtimes_of(config.algo):
@@ -172,6 +180,18 @@ def configure(algorithm: Any, *groups: Group, env: Env, **overrides: Any) -> Con
     check_together(config)
     check_sources(config)
     return config
+
+
+def _name_of_env(env: Env | None, groups: Sequence[object]) -> str:
+    """The name of `env`; ConfigError if it is missing, or a list."""
+    if env is None:
+        if groups and not isinstance(groups[0], Group):
+            raise ConfigError(f"{groups[0]!r:.80} is given by position; name it: env=...")
+        raise ConfigError("env is missing; give an environment, such as env='CartPole-v1'")
+    if isinstance(env, list | tuple):
+        raise ConfigError(f"env is a {type(env).__name__} of {len(env)}; give one of them, which "
+                          f"builds an environment, and num_envs={max(1, len(env))}")
+    return str(convert("env", env, str))
 
 
 def _dependent_values(config: Config, overrides: Mapping[str, Any], family: str, *,

@@ -1,7 +1,7 @@
 """Whether the files of imported user modules have changed since the import. Nothing is reloaded.
 
 A notebook keeps a module as it was when it was first imported; its worker processes would import
-the edited file.
+the edited file. What importlib.reload or IPython's autoreload has loaded again counts as imported.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import os
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from importlib.util import resolve_name
+from operator import attrgetter
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -106,7 +107,9 @@ def _has_changed(module: ModuleType, path: Path) -> bool:
     except OSError:  # new processes cannot import it
         return True
     digest = hashlib.sha256(source).digest()
-    if baseline is None:
+    if _was_patched(module, path, source, stat.st_mtime):
+        baseline = _BASELINES[module.__name__] = _Baseline(spec, stamp, digest)
+    elif baseline is None:
         # pytest and others compile modules in their own way.
         is_plain = spec is not None and type(spec.loader) is SourceFileLoader
         is_newer = stat.st_mtime > psutil.Process().create_time()
@@ -131,15 +134,65 @@ def _is_compiled_from_other(module: ModuleType, stamp: tuple[int, int]) -> bool:
     return not flags and (seconds, size) != expected
 
 
-def _has_other_functions(module: ModuleType, path: Path, source: bytes) -> bool:
-    """Whether functions of `module` have other code than `source`."""
+def _was_patched(module: ModuleType, path: Path, source: bytes, modified: float) -> bool:
+    """Whether IPython's autoreload has loaded the file as it is now, without importlib.reload.
+
+    It notes the modification time of each file that it has loaded. It notes those of its own start
+    too, hence the look at the functions.
+    """
+    get_shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
+    registry = getattr(getattr(get_shell(), "magics_manager", None), "registry", {})
+    reloader = getattr(registry.get("AutoreloadMagics"), "_reloader", None)
+    times = getattr(reloader, "modules_mtimes", {})
+    failed = getattr(reloader, "failed", {})
+    return (times.get(module.__name__) == modified and module.__file__ not in failed
+            and not _has_other_functions(module, path, source, _instructions))
+
+
+def outdated_class(kinds: Iterable[type]) -> type | None:
+    """The first of `kinds` that differs from the class of that name in its module, or None.
+
+    A class of a notebook keeps its base class when the module of that is reloaded.
+    """
+    for kind in kinds:
+        try:
+            current = attrgetter(kind.__qualname__)(sys.modules.get(kind.__module__))
+        except AttributeError:
+            continue
+        # A decorator may derive a class of the same name.
+        is_replaced = (isinstance(current, type) and not issubclass(current, kind)
+                       and not issubclass(kind, current))
+        if is_replaced and _contents(kind) != _contents(current):
+            return kind
+    return None
+
+
+def _contents(kind: type) -> dict[str, object]:
+    """The methods of a class, as instructions, and its numbers and texts."""
+    contents: dict[str, object] = {
+        name: _instructions(code)
+        for name, code in _loaded_functions(vars(kind), kind.__qualname__)}
+    return contents | {name: value for name, value in vars(kind).items()
+                       if isinstance(value, int | float | str) and name != "__doc__"}
+
+
+def _instructions(code: CodeType) -> object:
+    """What `code` does, without its place in a file."""
+    constants = [_instructions(each) if isinstance(each, CodeType) else (type(each), each)
+                 for each in code.co_consts]
+    return code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars
+
+
+def _has_other_functions(module: ModuleType, path: Path, source: bytes,
+                         form: Callable[[CodeType], object] = lambda code: code) -> bool:
+    """Whether functions of `module` have other code than `source`, compared in the `form`."""
     try:
         code = compile(source, str(path), "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
         return True
-    codes = dict(_compiled_functions(code))
-    return any(codes.get(code.co_qualname) != code for code in _loaded_functions(vars(module))
-               if Path(code.co_filename).resolve() == path)
+    forms = {name: form(each) for name, each in _compiled_functions(code)}
+    return any(forms.get(name) != form(each) for name, each in _loaded_functions(vars(module))
+               if Path(each.co_filename).resolve() == path)
 
 
 def _compiled_functions(code: CodeType) -> Iterator[tuple[str, CodeType]]:
@@ -150,12 +203,14 @@ def _compiled_functions(code: CodeType) -> Iterator[tuple[str, CodeType]]:
             yield from _compiled_functions(constant)
 
 
-def _loaded_functions(attributes: Any) -> Iterator[CodeType]:
-    """The code of the functions and methods among the attributes of a module or class."""
+def _loaded_functions(attributes: Any, kind: str = "") -> Iterator[tuple[str, CodeType]]:
+    """The code of the functions and methods among the attributes of a module or of class `kind`."""
     name = attributes.get("__name__", attributes.get("__module__"))
     for value in attributes.values():
         function = getattr(value, "fget", None) or getattr(value, "__func__", value)
         if isinstance(function, FunctionType) and "<" not in function.__code__.co_qualname:
-            yield function.__code__
+            # autoreload compiles a method in a class with a name of its own
+            qualified = function.__code__.co_qualname.replace("__autoreload_class__", kind)
+            yield qualified, function.__code__
         elif isinstance(value, type) and value.__module__ == name:
-            yield from _loaded_functions(vars(value))
+            yield from _loaded_functions(vars(value), value.__qualname__)

@@ -19,7 +19,7 @@ from vantage.errors import ConfigError
 from vantage.keys.import_paths import colon_form
 from vantage.keys.json_text import parse, shown
 from vantage.keys.objects import ObjectName, is_code, named
-from vantage.keys.other_libraries import KEYS
+from vantage.keys.other_libraries import KEYS, METHODS
 from vantage.keys.schedules import Schedule, coefficient, parse_number
 
 _LARGEST_INTEGER = 10**18
@@ -79,7 +79,16 @@ def check_fields(instance: Any) -> None:
     Text, and fields of types that no flag has, stay as they are. ConfigError for the first value
     that `key` does not allow.
     """
-    hints = type_hints(instance.__class__)
+    kind = instance.__class__
+    hints = type_hints(kind)
+    first = next((getattr(instance, f.name) for f in fields(instance)), None)
+    if isinstance(first, str) and re.fullmatch(r"\w+Policy", first):
+        name = kind.__name__
+        if kind.__module__.startswith("vantage."):
+            name = f"vantage.{name}"
+        raise ConfigError(f"{kind.__name__}({first!r}, ...) is how Stable-Baselines3 is called; "
+                          f"{kind.__name__} holds hyperparameters here: write vantage.train("
+                          f"{name}, env=..., steps=...)")
     for f in fields(instance):
         hint = hints[f.name]
         value = getattr(instance, f.name)
@@ -157,6 +166,13 @@ def _counterpart(word: str, known: set[str], spell: Callable[[str], str]) -> str
     if not text or (own and known.isdisjoint(own)):
         return ""
     return f"; {library} {word} {text.format_map({name: spell(name) for name in own})}"
+
+
+def method_elsewhere(owner: str, name: str, candidates: Iterable[str]) -> str:
+    """'; write ...' for an attribute of other libraries, or as `suggestion`."""
+    if text := METHODS[owner].get(name):
+        return f"; {text}"
+    return suggestion(name, [each for each in candidates if not each.startswith("_")])
 
 
 def read_json_object(text: str, *, source: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from operator import attrgetter
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from vantage.errors import ConfigError
@@ -23,6 +23,8 @@ MOST_SOURCE = 20_000
 """Bound of an object's source text in meta.json, in characters."""
 MOST_SHOWN = 40
 """Characters of a name in the short texts of objects."""
+_MOST_FOLLOWED = 10_000
+"""Objects of a config's code that are searched for the modules of that code."""
 _AUTOMATIC = ("__dict__", "__weakref__", "__doc__", "__module__")
 """Attributes that Python itself adds to a class."""
 
@@ -93,7 +95,8 @@ def importable(target: Any) -> str:
     if path := import_path(target):
         return path
     raise ConfigError(f"<{_title(target)}> has no import path, by which the processes of a search "
-                      "load it; move it to the top level of a module")
+                      "load it; move it to the top level of a module, or search in this "
+                      "process with Optuna, as docs/optuna.md shows")
 
 
 def _without_partial(target: Any) -> Any:
@@ -155,16 +158,37 @@ def line_of(error: Exception, name: str) -> str:
     return f" (line {lines[-1]} of {file})" if lines else ""
 
 
-def modules_of(name: str) -> set[str]:
-    """The names of the modules whose code `name` runs."""
+def modules_of(name: str) -> tuple[set[str], list[type]]:
+    """The names of the modules whose code `name` runs, and the classes among that code.
+
+    Of an object without an import path, those of its base classes and of what its code refers to
+    count too.
+    """
     target = target_of(name)
     if target is None:
-        return {name.partition(":")[0]} if ":" in name else set()
-    modules = set()
-    for value in (target, *(part for _, part in parts(target))):
-        attribute = "__name__" if isinstance(value, ModuleType) else "__module__"
-        modules.add(str(getattr(value, attribute, "")))
-    return modules
+        return ({name.partition(":")[0]} if ":" in name else set()), []
+    modules: set[str] = set()
+    kinds: list[type] = []
+    seen: dict[int, Any] = {}
+    waiting = [target]
+    while waiting and len(seen) < _MOST_FOLLOWED:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, ModuleType):
+            modules.add(value.__name__)
+            continue
+        if isinstance(value, type):
+            kinds += value.__mro__
+            modules |= {str(base.__module__) for base in value.__mro__}
+        elif isinstance(value, FunctionType):
+            modules.add(str(value.__module__))
+        else:
+            waiting.append(type(value))
+        if not (isinstance(value, type | FunctionType) and import_path(value)):
+            waiting += [part for _, part in parts(value)]
+    return modules, kinds
 
 
 def pack(value: Any, name: str) -> bytes:
@@ -222,6 +246,15 @@ def _unsendable(value: Any, seen: set[int]) -> tuple[str, str] | None:
     return None
 
 
+def _names_in(code: CodeType) -> dict[str, None]:
+    """The names of global variables and attributes in `code` and in the functions within it."""
+    names = dict.fromkeys(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _names_in(constant)
+    return names
+
+
 def parts(value: Any) -> Iterator[tuple[str, Any]]:
     """The values that a function, a class or another object refers to, by their variables."""
     if isinstance(value, partial):
@@ -229,7 +262,7 @@ def parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"args[{i}]", each) for i, each in enumerate(value.args))
         yield from value.keywords.items()
     elif isinstance(value, FunctionType):
-        names = [name for name in value.__code__.co_names if name in value.__globals__]
+        names = [name for name in _names_in(value.__code__) if name in value.__globals__]
         yield from ((name, value.__globals__[name]) for name in names)
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             with suppress(ValueError):  # it is not assigned yet

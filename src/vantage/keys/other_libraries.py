@@ -20,6 +20,19 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "n_timesteps": "is {steps}",
         "n_envs": "is {num_envs}",
         "policy": "is {network}, such as mlp or nature",
+        "features_extractor_class": "is {network}: a class built from the shape of its input",
+        "features_extractor_kwargs":
+            "are arguments in {network}: lambda shape: MyNetwork(shape, width=64)",
+        "wrapper_class": "is part of {env}: lambda: MyWrapper(MyEnv())",
+        "env_wrapper": "is part of {env}: lambda: MyWrapper(MyEnv())",
+        "vec_env_cls": "is {vector}: sync, or async for processes",
+        "eval_env": "is not needed: {eval_every} plays environments like {env}",
+        "optimizer_class": "is {optimizer}",
+        "progress_bar": "is progress of `vantage.train`, shown by default",
+        "reset_num_timesteps": "is `vantage.resume` with the new total of {steps}",
+        "log_interval": "is {log_every_seconds}",
+        "stats_window_size": "is {return_window}",
+        "save_freq": "is {save_every}",
         "policy_kwargs": "are keys: {network}, {hidden}, {activation}, {memory}",
         "net_arch": "is {hidden}, such as 64,64",
         "activation_fn": "is {activation}",
@@ -28,7 +41,7 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
             "is not needed: event files are in the run, unless {tensorboard} is false",
         "buffer_size": "is {replay_size} of acer",
         "learning_starts": "is {replay_start} of acer",
-        "callback": "is the body of the loop over `vantage.train`, in Python",
+        "callback": "is the body of a loop over a `vantage.Trainer`",
         "verbose": "has no counterpart; leave it out",
         "eval_freq": "is {eval_every}",
         "n_eval_episodes": "is {eval_episodes}",
@@ -86,6 +99,26 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
 KEYS: Mapping[str, tuple[str, str]] = {
     name: (library, text) for library, names in LIBRARIES.items() for name, text in names.items()}
 """By a key's name elsewhere: its library, in the genitive, and what a user gives instead."""
+
+METHODS: Mapping[str, Mapping[str, str]] = {
+    "an agent": {
+        "predict": "write agent.act(obs), which returns the action and the state",
+        "learn": "write vantage.resume(agent.run, steps=...), with the new total",
+        "policy": "its network is agent.model",
+        "get_env": "write agent.make_env()",
+        "evaluate": "write vantage.evaluate(agent)",
+    },
+    "a trainer": {
+        "predict": "write trainer.agent.act(obs), which returns the action and the state",
+        "learn": "write `for report in trainer`, which trains to the end",
+        "policy": "its network is trainer.agent.model",
+        "logger": "write trainer.log(name, value)",
+        "record": "write trainer.log(name, value)",
+        "num_timesteps": "its steps so far are trainer.step",
+        "get_env": "write trainer.agent.make_env()",
+    },
+}
+"""Attributes of a model or callback in other libraries, by what a user of Vantage has."""
 
 COMMANDS: Mapping[str, str] = {
     "run": "train", "learn": "train", "fit": "train", "continue": "resume",

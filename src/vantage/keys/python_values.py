@@ -23,6 +23,10 @@ def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
     """
     if name == "env_kwargs" and isinstance(value, Mapping):
         return _json_of(value)
+    if name == "hidden" and isinstance(value, Mapping):
+        raise ConfigError(f"hidden is a mapping of {', '.join(map(str, value))}; policy and critic "
+                          "have layers of the same sizes: give a list such as 64,64, and "
+                          "separate=True for a network each")
     if value is None and "none" in rules.get("choices", ()):
         return "none"
     takes_code = rules.get("open") or name == "env"

@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from inspect import signature
 from typing import Any
 
 from vantage.errors import ConfigError
@@ -93,6 +94,7 @@ class Schedule:
         ConfigError if it raises an exception or returns anything but a finite number.
         """
         name = getattr(function, "__name__", type(function).__name__)
+        _check_direction(function, name)
         values = []
         for index in range(_SAMPLES):
             progress = index / (_SAMPLES - 1)
@@ -213,6 +215,18 @@ def value_at(value: Coefficient | str, step: int, steps: int) -> float:
     if isinstance(value, str):  # of a user's own algorithm
         value = coefficient(value)
     return value(step, steps) if isinstance(value, Schedule) else float(value)
+
+
+def _check_direction(function: Callable[[float], float], name: str) -> None:
+    """ConfigError if the parameter's name says that it falls from 1 to 0, as elsewhere."""
+    try:
+        parameters = list(signature(function).parameters)
+    except (TypeError, ValueError):  # of a function written in C
+        return
+    if parameters and re.search("remain|left", parameters[0], re.IGNORECASE):
+        raise ConfigError(f"the parameter {parameters[0]} of {name} is the progress here, which "
+                          "rises from 0 to 1; write for example lambda progress: "
+                          "1e-3 * (1 - progress)")
 
 
 def _rising_points(places: list[str]) -> tuple[tuple[float, bool], ...]:

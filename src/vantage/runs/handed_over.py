@@ -66,6 +66,19 @@ def check_objects(config: Config, objects: Mapping[str, Any], source: object, ca
                           f"{again})")
 
 
+def continuation(call: str, run: object, config: Config, **arguments: object) -> str:
+    """The call of Vantage's function `call` that continues a run, with the objects that it needs.
+
+    A class or function has its name in the caller's program; other objects are "...".
+    """
+    words = [repr(str(run))]
+    for name, each in objects_of(config).items():
+        own = getattr(each.target, "__name__", "")
+        words.append(f"{name}={own if own.isidentifier() else '...'}")
+    words += [f"{name}={value}" for name, value in arguments.items()]
+    return f"vantage.{call}({', '.join(words)})"
+
+
 def objects_of(config: Config) -> dict[str, ObjectName]:
     """The objects in `config` that a file cannot name, by the arguments that hand them over."""
     flat = config.flat()

@@ -234,8 +234,8 @@ class ActorLearner:
             state = self._policy_state(acting)
             first = self.envs.reset(saved or None)
             if not saved:
-                notes.append("the checkpoint follows an error, so every environment begins a new "
-                             "episode")
+                notes.append("the checkpoint follows an error or interrupt, so every environment "
+                             "begins a new episode")
             elif first.lost:
                 which = ", ".join(map(str, first.lost))
                 if len(first.lost) == self.envs.num_envs > 8:

@@ -95,7 +95,7 @@ def _begin_acting(actor_learner: ActorLearner, saved: Mapping[str, Mapping[str, 
         return actor_learner.restore_acting(acting)
     actor_learner.begin()
     if resumed:
-        return ["the checkpoint follows an error, so its environments begin new episodes"]
+        return ["the checkpoint follows an error or interrupt, so its environments begin new episodes"]
     return []
 
 

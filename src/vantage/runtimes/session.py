@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 from collections.abc import Callable, Generator
 from inspect import GEN_CLOSED, getgeneratorstate
@@ -11,12 +12,17 @@ from typing import Any
 from weakref import WeakSet
 
 from vantage.config.config import Config
+from vantage.config.runtimes import Sync
 from vantage.errors import VantageError
+from vantage.runs.handed_over import continuation
+from vantage.runtimes.interrupts import DeferredInterrupt
 from vantage.runtimes.progress import Advance, sum_of
 from vantage.runtimes.rank_worker import FollowedTraining, follow_torchrun
 from vantage.runtimes.recorder import Status
 from vantage.runtimes.train_loop import Run
 from vantage.types import Report
+
+log = logging.getLogger(__name__)
 
 Updates = Generator[Report | None]
 
@@ -83,12 +89,12 @@ class Session:
             step = self.step
             ending = {"done": "is done", "interrupted": "was closed",
                       "failed": "has failed"}[status]
-            steps = f", steps={2 * step}" if status == "done" else ""
-            if steps and self.config.at("lr", step) == 0:
-                steps += ", extend_schedule=True"
-            path = str(run.recorder.directory.path)
+            more: dict[str, object] = {"steps": 2 * step} if status == "done" else {}
+            if more and self.config.at("lr", step) == 0:
+                more["extend_schedule"] = True
+            path = run.recorder.directory.path
             raise VantageError(f"this training {ending}, at step {step:,}; go on with "
-                               f"vantage.Trainer.resume({path!r}{steps})")
+                               f"{continuation('Trainer.resume', path, run.config, **more)}")
         return run
 
     @property
@@ -123,11 +129,16 @@ class Session:
         return self.run.policy()
 
     def advance(self) -> Report | None:
-        """Train until the next yield of `train_loop.updates`."""
-        report = next(self._updates)
-        if report is not None and report.status != "running":
-            self._updates.close()  # that was the last report; closing unlocks the directory
-        return report
+        """Train until the next yield of `train_loop.updates`.
+
+        In the synchronous runtime a KeyboardInterrupt comes after that, and the training can go on.
+        """
+        is_sync = isinstance(self.config.runtime, Sync)
+        with DeferredInterrupt() if is_sync else contextlib.nullcontext():
+            report = next(self._updates)
+            if report is not None and report.status != "running":
+                self._updates.close()  # that was the last report; closing unlocks the directory
+            return report
 
     def advance_one_update(self) -> Advance:
         """Train until an update and all that is due after it are complete, or the training ends."""
@@ -140,6 +151,11 @@ class Session:
                 if recorder.between_updates and any(advance.updates for advance in advances):
                     break
                 self.advance()
+        except KeyboardInterrupt:
+            if not self.is_running:
+                call = continuation("Trainer.resume", recorder.directory.path, self.config)
+                log.warning(f"stopped within an update; the last one is saved, go on with {call}")
+            raise
         finally:
             recorder.progress.new_advances = None
         return sum_of(advances)

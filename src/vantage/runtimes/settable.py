@@ -7,7 +7,7 @@ from typing import Any
 
 from vantage.config.checks import check_flags, check_together
 from vantage.config.config import Config
-from vantage.keys.fields import convert, nearest
+from vantage.keys.fields import convert, method_elsewhere
 from vantage.keys.schedules import Schedule
 
 
@@ -37,4 +37,4 @@ def why_unknown(name: str, attributes: Iterable[str], config: Config | None) -> 
     if config is not None and name in config.flat_keys():
         return (f"{name} is fixed for the run: read trainer.config; what may change is "
                 f"{', '.join(config.settable())}")
-    return f"a trainer has no {name!r}{nearest(name, attributes)}"
+    return f"a trainer has no {name!r}{method_elsewhere('a trainer', name, attributes)}"

@@ -57,7 +57,9 @@ class Trainer:
 
     `close`, or the end of a `with` block, saves the run; `Trainer.resume` continues it. A trainer
     that is not closed is saved when it is garbage collected or when the interpreter exits. An error
-    in training saves the last complete update and ends the trainer.
+    in training saves the last complete update and ends the trainer. Ctrl-C raises KeyboardInterrupt
+    after the update that is under way, and leaves the trainer open; a second Ctrl-C, and one under
+    hogwild or ray, ends it as an error does.
 
     A script that trains with worker processes (a3c, a3g, num_workers, vector="async") needs
     `if __name__ == "__main__":`, because the workers import it. Under torchrun, ranks above 0 share

@@ -64,8 +64,6 @@ def config_of(algorithm: Any, groups: Sequence[Group], env: Env | None,
             raise ConfigError(f"{extra[0]} beside a config; change it in the config: config.change("
                               f"{extra[0]}=...)")
         return algorithm
-    if env is None:
-        raise ConfigError("env is missing; give an environment, such as env='CartPole-v1'")
     return configure(algorithm, *groups, env=env, **keys)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from optuna.trial import BaseTrial, FixedTrial
 
 from vantage.config.config import Config
-from vantage.config.configure import configure
+from vantage.config.configure import with_defaults
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert, in_text, kinds_of, plain, read_json_object, suggestion
 from vantage.keys.schedules import Schedule
@@ -80,7 +80,7 @@ class Plan:
         # Searched keys may bring other defaults, which must not change how trials are compared.
         fixed = {"steps": self.base.run.steps, "eval_every": self.base.run.eval_every,
                  "eval_every_seconds": 0, "seed": seed}
-        return configure(self.algo, env=self.env, **{**self.shared, **values, **fixed})
+        return with_defaults(self.algo, env=self.env, **{**self.shared, **values, **fixed})
 
     def definition(self) -> dict[str, Any]:
         """What search.json holds; the same search has the same one."""
@@ -127,7 +127,7 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
         if convert(name, shared.get(name) or 0, float) > 0:
             raise ConfigError("trials are compared at equal steps, without eval_every_seconds and "
                               "max_minutes; leave them out and give --eval-every and --steps")
-    base = configure(algo, env=env, **{**shared, "eval_every_seconds": 0})
+    base = with_defaults(algo, env=env, **{**shared, "eval_every_seconds": 0})
     flat = base.flat()
     shared = {name: flat[name] for name in shared}
     check(base)
