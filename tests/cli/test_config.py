@@ -86,7 +86,7 @@ def test_a_function_of_the_progress_is_a_curve_that_a_file_holds() -> None:
     (lambda progress: progress < 0.5, "lr=<lambda> returned True at progress 0; return a finite number"),
     (lambda progress: math.log(1 - progress), "lr=<lambda> raised ValueError at progress 1"),
     (lambda progress: math.nan if progress > 0.5 else 1.0, "lr=<lambda> returned nan at progress 0.51"),
-    (lambda progress: 0.5 - progress, "lr=curve:.* is below 0, the smallest"),
+    (lambda progress: 0.5 - progress, "lr=curve from 0.5 to -0.5 is below 0, the smallest"),
     (lambda progress: "1e-3", "lr=<lambda> returned '1e-3' at progress 0"),
     (10**400, "lr=a number of about 400 digits is too large"), ([1e-3], r"lr=\[0.001\] is not a number")])
 def test_what_is_no_coefficient_is_refused_in_one_line(value: Any, says: str) -> None:

@@ -36,7 +36,7 @@ def test_classes_of_torch_are_taken_by_their_names() -> None:
     ("lr", Bandit.obs, "lr=obs raised AttributeError at progress 0: .*lambda progress: 1e-3",
      lambda progress: 1e-3 * (1 - progress)),
     ("entropy_coef", lambda progress: "x", "entropy_coef=<lambda> returned 'x' at progress 0; return", lambda _: 0.01),
-    ("clip", lambda progress: 0.5 - progress, "clip=curve:0.5,.* is below 0", lambda progress: 0.5),
+    ("clip", lambda progress: 0.5 - progress, "clip=curve from 0.5 to -0.5 is below 0", lambda progress: 0.5),
     ("activation", torch.nn.LeakyReLU, "LeakyReLU; give tanh, .*leaky_relu has slope 0.25 below 0", "leaky_relu"),
     ("activation", torch.nn.GELU, "activation is GELU; give tanh, relu", "relu"),
     ("activation", torch.nn.ELU(2.0), "activation is ELU; give tanh", "elu"),

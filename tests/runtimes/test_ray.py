@@ -88,11 +88,13 @@ def test_a_coefficient_that_is_set_reaches_learner_and_workers(tmp_path: Path) -
 def test_rollouts_by_weights_older_than_the_bound_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two workers gets its weights one update before its own is made, so that many see two."""
     monkeypatch.setattr(ray_nodes, "RATE_SECONDS", 0.1)
-    *_, last = vantage.Trainer(configure(steps=2_000, max_policy_lag=1), run=tmp_path / "run")
+    reports = vantage.Trainer(configure(steps=4_000, max_policy_lag=1), run=tmp_path / "run")
+    metrics = [report.metrics for report in reports]
     lags = [line["train/policy_lag"] for line in read_metrics(tmp_path / "run") if "train/policy_lag" in line]
     assert lags and max(map(float, lags)) <= 1  # type: ignore[arg-type]
-    assert last.metrics["ray/dropped_steps"] > 0
-    assert all(map(is_metric, last.metrics)) and any(name.startswith("ray/fps/") for name in last.metrics)
+    assert max(each.get("ray/dropped_steps", 0.0) for each in metrics) > 0
+    last = metrics[-1]
+    assert all(map(is_metric, last)) and any(name.startswith("ray/fps/") for name in last)
 
 
 def test_workers_divide_the_environments_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

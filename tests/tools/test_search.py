@@ -156,7 +156,7 @@ def test_a_full_disk_ends_the_search_and_fails_no_trial(monkeypatch: pytest.Monk
 
 def test_a_kill_before_the_summary_or_the_first_checkpoint_costs_no_step() -> None:
     config = configure("a2c", env="tiny:DelayedReward", steps=600, num_envs=4, rollout_length=5, hidden="8", threads=1,
-                       tensorboard=False, save_every=200, eval_every=0)
+                       tensorboard=False, save_every=200, eval_every=0, lr=1e-3)
     run = Path("run")
 
     def steps() -> list[int]:
