@@ -5,6 +5,7 @@ Messages are written with the command's flags. Python shows its keywords instead
 
 from __future__ import annotations
 
+import os
 import re
 import traceback
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def _where(error: BaseException, *, before_vantage: bool) -> list[str]:
     """A line of an error's traceback: the last one, or the last one before it enters Vantage."""
     frames = [*traceback.extract_tb(error.__traceback__)]
     if before_vantage:
-        package = str(Path(__file__).parent)
+        package = f"{Path(__file__).parent}{os.sep}"
         inside = [i for i, frame in enumerate(frames) if frame.filename.startswith(package)]
         frames = frames[:inside[0]] if inside else frames
     return [f"line {frame.lineno} of {frame.filename}: {frame.line}" for frame in frames[-1:]]

@@ -101,3 +101,8 @@ def test_the_number_of_an_older_run_is_of_each_worker(algo: str, runtime: str, t
     assert values["env"]["num_envs"] == 8
     file.write_text(json.dumps(values))
     assert RunDirectory.open(run.path).config == run.config
+
+
+def test_another_algorithm_keeps_the_number_of_a_worker() -> None:
+    assert numbers(configure("a3c", num_workers=2).change(algo="a3g")) == (0, 8, 8)
+    assert numbers(configure("a2c", runtime="ray", num_workers=2).change(algo="ppo", runtime="ray"))[0] == 0

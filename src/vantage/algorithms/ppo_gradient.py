@@ -82,15 +82,17 @@ def chain(distribution: Categorical | Gaussian, kept: tuple[ndarray, ...], actio
     return np.concatenate([weights * z * precision, weights * (z * z - 1) + entropies[:, None]], 1)
 
 
+# As torch, without warnings: what is not finite is found in the loss and in the gradient's norm.
+@np.errstate(all="ignore")
 def ppo_gradient(distribution: Categorical | Gaussian, params: Float[ndarray, "N P"],
                  values: Float[ndarray, " N"], steps: Steps, *, clip: float, value_clip: float | None,
                  value_coef: float, entropy_coef: float) -> Gradient:
     """The loss of `losses.ppo_loss` on `steps`, its metrics, and its gradient."""
-    count = max(float(steps.valid.sum()), 1.0)
-    weights = steps.valid / np.float32(count)
+    num_valid = float(steps.valid.sum())
+    weights = steps.valid / np.float32(max(num_valid, 1.0))
     log_probs, entropies, kept = log_prob_and_entropy(distribution, params, steps.actions)
     log_ratios = log_probs - steps.behaviour_log_probs
-    if count < len(log_ratios):  # the environment has replaced some actions
+    if num_valid < len(log_ratios):  # the environment has replaced some actions
         log_ratios *= steps.valid
     rhos = np.exp(log_ratios)
     gains = rhos * steps.advantages

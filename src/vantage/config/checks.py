@@ -141,6 +141,7 @@ def check_sources(config: Config) -> None:
         modules, classes = modules_of(code)
         names |= modules
         kinds += classes
+    names.discard("__main__")  # a script may be edited while it runs
     if changed := changed_modules([*sorted(names), registering_module(config.env.id)]):
         raise ConfigError(
             f"{changed[0]} has changed since this process imported it, and still runs as it was; "

@@ -30,7 +30,10 @@ def with_one_number(env: EnvConfig, runtime: Sync | Hogwild | Ray, *, former: Sy
             raise ConfigError("num_envs=0 is for runtimes with envs_per_worker, hogwild and ray; "
                               "give at least --num-envs 1")
         return env, runtime
-    if given.isdisjoint(_OTHER) and isinstance(former, Sync):
+    is_given = not given.isdisjoint(_OTHER)
+    if not (is_given or env.num_envs or runtime.envs_per_worker or isinstance(former, Sync)):
+        runtime = replace(runtime, envs_per_worker=former.envs_per_worker)  # of another algorithm
+    if not is_given and isinstance(former, Sync):
         runtime = replace(runtime, envs_per_worker=env.num_envs)
         env = replace(env, num_envs=0)
     elif "num_envs" not in given and runtime.envs_per_worker:

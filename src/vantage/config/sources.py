@@ -155,9 +155,12 @@ def outdated_class(kinds: Iterable[type]) -> type | None:
     A class of a notebook keeps its base class when the module of that is reloaded.
     """
     for kind in kinds:
+        module = sys.modules.get(kind.__module__)
         try:
-            current = attrgetter(kind.__qualname__)(sys.modules.get(kind.__module__))
+            current = attrgetter(kind.__qualname__)(module)
         except AttributeError:
+            continue
+        if any(each is kind for each in vars(module).values()):  # under another name
             continue
         # A decorator may derive a class of the same name.
         is_replaced = (isinstance(current, type) and not issubclass(current, kind)
@@ -190,8 +193,10 @@ def _has_other_functions(module: ModuleType, path: Path, source: bytes,
         code = compile(source, str(path), "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
         return True
-    forms = {name: form(each) for name, each in _compiled_functions(code)}
-    return any(forms.get(name) != form(each) for name, each in _loaded_functions(vars(module))
+    forms: dict[str, list[object]] = {}  # several of one name, such as a property and its setter
+    for name, each in _compiled_functions(code):
+        forms.setdefault(name, []).append(form(each))
+    return any(form(each) not in forms.get(name, []) for name, each in _loaded_functions(vars(module))
                if Path(each.co_filename).resolve() == path)
 
 

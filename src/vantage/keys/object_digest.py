@@ -6,12 +6,14 @@ import dis
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
-from types import CodeType, FunctionType, ModuleType
+from functools import partial
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from vantage.keys.objects import import_path, parts
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
+_LISTED = (list, tuple, set, frozenset, dict, partial, FunctionType, type)
 _DEEPEST = 8
 """Levels of objects within objects; what lies deeper does not count."""
 
@@ -21,7 +23,8 @@ def digest(target: Any) -> str:
 
     Code counts by its instructions and constants, so that lines and comments do not matter. A global
     variable, a variable of a closure and an attribute count by their value: numbers, texts, lists,
-    arrays and code without an import path; of other objects only the type is known.
+    arrays and code without an import path. Raises TypeError for a value that cannot be known, such as
+    a tensor or an object with slots.
     """
     found = hashlib.sha256()
     for piece in _pieces(target, 0, set()):
@@ -43,8 +46,15 @@ def _pieces(value: Any, depth: int, seen: set[int]) -> Iterator[str]:
     if path or id(value) in seen or depth > _DEEPEST:
         return
     seen.add(id(value))
-    if hasattr(value, "tobytes"):  # an array
+    if kind.startswith("numpy") and hasattr(type(value), "tobytes") and not value.dtype.hasobject:
+        yield f"{value.dtype} {value.shape}"
         yield hashlib.sha256(value.tobytes()).hexdigest()
+    elif isinstance(value, MethodType):
+        yield from _pieces(value.__func__, depth + 1, seen)
+        yield from _pieces(value.__self__, depth + 1, seen)
+    elif hasattr(type(value), "__array__") or not (isinstance(value, _LISTED)
+                                                   or hasattr(value, "__dict__")):
+        raise TypeError(f"the value of a {kind} cannot be known")
     elif isinstance(value, list | tuple | set | frozenset):
         members = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
         for member in members:

@@ -43,6 +43,8 @@ class _Dense:
 
     def backward(self, gradient: ndarray, x: ndarray) -> None:
         """Write the gradients of weight and bias, given that of the output and the input `x`."""
+        assert self.weight_gradient is not None
+        assert self.bias_gradient is not None
         np.matmul(gradient.T, x, out=self.weight_gradient)
         gradient.sum(0, out=self.bias_gradient)
 
@@ -86,6 +88,7 @@ class MlpArrays:
             self._log_std_gradient = _gradient(log_std)
         self._mask: ndarray | None = None
 
+    @np.errstate(all="ignore")
     def forward(self, x: Float[ndarray, "N F"], mask: ndarray | None = None, *, critic: bool = True,
                 ) -> tuple[Float[ndarray, "N P"], Float[ndarray, " N"]]:
         """Distribution parameters and values of inputs; `mask` [N, A] is True for allowed actions.
@@ -109,6 +112,7 @@ class MlpArrays:
             params = np.where(mask, params, np.float32(MASKED))
         return params, self._value_head.forward(of_critic[-1])[:, 0]
 
+    @np.errstate(all="ignore")
     def backward(self, params: Float[ndarray, "N P"], values: Float[ndarray, " N"]) -> None:
         """Write the gradients of all weights, given those of what `forward` returned."""
         actor, critic = self._activations

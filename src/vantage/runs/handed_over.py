@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,15 @@ def sources(config: Config) -> dict[str, str]:
 
 
 def digests(config: Config) -> dict[str, str]:
-    """The digests of the objects in `config`, by the arguments that hand them over."""
-    return {name: digest(each.target) for name, each in objects_of(config).items()}
+    """The digests of the objects in `config`, by the arguments that hand them over.
+
+    Without those of objects whose values cannot be known.
+    """
+    known = {}
+    for name, each in objects_of(config).items():
+        with suppress(Exception):  # of a user's class, whose attributes may raise anything
+            known[name] = digest(each.target)
+    return known
 
 
 def code_of(config: Config, meta: Mapping[str, Any], run: Path) -> str:

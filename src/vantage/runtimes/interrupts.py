@@ -26,10 +26,11 @@ class DeferredInterrupt:
             signal.signal(signal.SIGINT, self._handle)
         return self
 
-    def __exit__(self, kind: object, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if signal.getsignal(signal.SIGINT) == self._handle:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        if self._arrived and kind is None:
+        # An error may come from the same Ctrl-C, as that of a simulator in another process.
+        if self._arrived and (kind is None or issubclass(kind, Exception)):
             raise KeyboardInterrupt
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

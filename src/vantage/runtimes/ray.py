@@ -16,6 +16,7 @@ from typing import Any
 import ray
 import torch
 
+from vantage._host.system import use_threads
 from vantage.config.config import Config
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.keys.objects import pack, unpack
@@ -72,7 +73,7 @@ class RayRun:
             workers = config.runtime.num_workers
             if config.ray.ray_address == "local":
                 own_threads = torch.get_num_threads() - workers * config.runtime.threads
-                torch.set_num_threads(max(1, own_threads))
+                use_threads(max(1, own_threads))
             self.progress = Progress(self._prepare(checkpoint, initial), workers,
                                      config.run.return_window)
             self.recorder = Recorder(config, directory, checkpoint, self.progress,

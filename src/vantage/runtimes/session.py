@@ -152,7 +152,7 @@ class Session:
                     break
                 self.advance()
         except KeyboardInterrupt:
-            if not self.is_running:
+            if self.status == "interrupted":
                 call = continuation("Trainer.resume", recorder.directory.path, self.config)
                 log.warning(f"stopped within an update; the last one is saved, go on with {call}")
             raise

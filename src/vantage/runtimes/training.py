@@ -159,7 +159,7 @@ def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDire
         raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run "
                           f"with --init-from {run} and another goal")
     if config.run.steps > max(directory.config.run.steps, config.schedule_steps):
-        _check_lr(config, checkpoint.step, run)
+        _check_lr(config, max(checkpoint.step, directory.config.run.steps), run)
     if lr_ended:
         log.warning(for_reader("the schedule of lr has ended at 0, so nothing more is learned; "
                                "resume with --extend-schedule"))
