@@ -59,8 +59,7 @@ def fresh_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def cartpole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of CartPole of 400 steps, games of 60 at most; to be left as it is."""
-    return train_shortly(tmp_path_factory.mktemp("runs") / "cartpole", "CartPole-v1", max_episode_steps=60,
-                         lr="linear:1e-3:0")
+    return train_shortly(tmp_path_factory.mktemp("runs") / "cartpole", "CartPole-v1", max_episode_steps=60)
 
 
 def train_shortly(path: Path, env: str, **overrides: object) -> Path:

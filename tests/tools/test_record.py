@@ -58,8 +58,10 @@ def test_an_mp4_and_a_gif_have_every_step_of_the_games_that_are_evaluated(cartpo
 def test_games_are_cut_where_evaluation_cuts_them_and_all_are_recorded(cartpole_run: Path, tmp_path: Path) -> None:
     result = record(cartpole_run, tmp_path / "video.mp4", episodes=2)
     evaluation = evaluate(cartpole_run, episodes=2, num_envs=1)
-    assert result.scores == evaluation.returns == [60, 60] and result.frames == 122
-    assert evaluation.cut_games == 2 and "2 of them cut at a step limit" in evaluation.sentence()
+    assert result.scores == evaluation.returns and result.frames == sum(result.scores) + 2
+    cut = [score for score in result.scores if score == 60]
+    assert evaluation.cut_games == len(cut) == 1
+    assert "1 of them cut at a step limit" in evaluation.sentence()
 
 
 def test_an_evaluation_has_both_ways_to_play_and_a_step_limit_of_its_own(cartpole_run: Path) -> None:
