@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dis
 import hashlib
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -59,30 +57,14 @@ def _pieces(value: Any, depth: int, seen: set[int]) -> Iterator[str]:
         members = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
         for member in members:
             yield from _pieces(member, depth + 1, seen)
-    elif isinstance(value, FunctionType):
-        yield from _function(value, depth, seen)
     else:
-        if not isinstance(value, type) and not import_path(type(value)):
+        if isinstance(value, FunctionType):
+            yield from _code(value.__code__)
+        elif not isinstance(value, type) and not import_path(type(value)):
             yield from _pieces(type(value), depth + 1, seen)
         for name, part in parts(value):
             yield name
             yield from _pieces(part, depth + 1, seen)
-
-
-def _function(function: FunctionType, depth: int, seen: set[int]) -> Iterator[str]:
-    yield from _code(function.__code__)
-    used = {name: function.__globals__[name] for name in sorted(_globals(function.__code__))
-            if name in function.__globals__}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # it is not assigned yet
-            used[name] = cell.cell_contents
-    for name, part in used.items():
-        yield name
-        yield from _pieces(part, depth + 1, seen)
-    yield from _pieces(function.__defaults__, depth + 1, seen)
-    for name, part in (function.__kwdefaults__ or {}).items():
-        yield name
-        yield from _pieces(part, depth + 1, seen)
 
 
 def _code(code: CodeType) -> Iterator[str]:
@@ -96,12 +78,3 @@ def _code(code: CodeType) -> Iterator[str]:
             yield repr(sorted(constant, key=repr))
         else:
             yield repr(constant)
-
-
-def _globals(code: CodeType) -> set[str]:
-    """The global variables that `code` reads."""
-    names = {each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _globals(constant)
-    return names
