@@ -99,21 +99,11 @@ def train_sb3(name: str, cores: int) -> Segment:
     import ale_py
     import gymnasium
     import torch
+    from deadline import StopAfter
     from stable_baselines3 import A2C, PPO
-    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_atari_env
     from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
-
-    class StopAfter(BaseCallback):
-        """Ends `learn` with the first vector step past the deadline."""
-
-        def __init__(self, seconds: float) -> None:
-            super().__init__()
-            self.deadline = perf_counter() + seconds
-
-        def _on_step(self) -> bool:
-            return perf_counter() < self.deadline
 
     def make_pong(**options: Any) -> Any:
         # Here, in the process that steps the game.

@@ -56,7 +56,7 @@ def vantage_rate(algo: str, env: str, seconds: float, warm_up: float) -> float:
 def baselines_rate(name: str, algo: str, env: str, seconds: float, warm_up: float) -> float:
     """Agent steps per second of Stable-Baselines3, or of SBX, which has its interface."""
     import torch
-    from stable_baselines3.common.callbacks import BaseCallback
+    from deadline import StopAfter
     from stable_baselines3.common.env_util import make_vec_env
 
     torch.set_num_threads(1)
@@ -64,16 +64,6 @@ def baselines_rate(name: str, algo: str, env: str, seconds: float, warm_up: floa
         import sbx as library
     else:
         import stable_baselines3 as library
-
-    class StopAfter(BaseCallback):
-        """Ends `learn` with the first vector step past the deadline."""
-
-        def __init__(self, seconds: float) -> None:
-            super().__init__()
-            self.deadline = perf_counter() + seconds
-
-        def _on_step(self) -> bool:
-            return perf_counter() < self.deadline
 
     options: dict[str, Any] = {"n_steps": ROLLOUT_LENGTH[algo], "device": "cpu"}
     if algo == "ppo":
