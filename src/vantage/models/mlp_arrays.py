@@ -114,8 +114,11 @@ class MlpArrays:
 
     @np.errstate(all="ignore")
     def backward(self, params: Float[ndarray, "N P"], values: Float[ndarray, " N"]) -> None:
-        """Write the gradients of all weights, given those of what `forward` returned."""
-        actor, critic = self._activations
+        """Write the gradients of all weights, given those of what `forward` returned.
+
+        N may be smaller than it was there: no gradient flows from the rows after the first N.
+        """
+        actor, critic = ([y[:len(values)] for y in outputs] for outputs in self._activations)
         if self._gaussian is not None:
             size = len(self._log_std)
             scale = np.float32(self._gaussian.std_lr_scale)
@@ -123,7 +126,7 @@ class MlpArrays:
             np.multiply(params[:, size:].sum(0) * scale, above, out=self._log_std_gradient)
             params = np.ascontiguousarray(params[:, :size])
         elif self._mask is not None:
-            params = np.where(self._mask, params, np.float32(0))
+            params = np.where(self._mask[:len(params)], params, np.float32(0))
         values = values[:, None]
         self._policy_head.backward(params, actor[-1])
         self._value_head.backward(values, critic[-1])
