@@ -17,7 +17,7 @@ from vantage.algorithms.a2c import A2C
 from vantage.algorithms.interface import Update
 from vantage.algorithms.ppo import PPO
 from vantage.learning.array_update import ArrayUpdates
-from vantage.learning.collect import Position, act, act_by_arrays, empty_rollout
+from vantage.learning.collect import Position, act, act_by_arrays, empty_rollout, in_arrays
 from vantage.learning.minibatches import Pieces, minibatches
 from vantage.learning.step_metrics import StepLoss
 from vantage.learning.weights import FlatParameters
@@ -191,18 +191,23 @@ def test_numbers_beyond_the_range_raise_no_warnings_of_numpy() -> None:
 @pytest.mark.parametrize("action", [DISCRETE, BOX, ActionSpec("multi_discrete", (2, 3))],
                          ids=lambda action: action.kind)
 @pytest.mark.parametrize("values", [True, False])
-def test_acting_by_arrays_is_acting(action: ActionSpec, values: bool) -> None:
-    model = model_of(action)
-    obs, is_first = torch.randn(5, 4), torch.zeros(5, dtype=torch.bool)
+@pytest.mark.parametrize("policy", [{"obs_norm": False}, {"obs_norm": True}])
+def test_acting_by_arrays_is_acting(action: ActionSpec, values: bool, policy: dict[str, Any]) -> None:
+    model = model_of(action, **policy)
+    model.observe(3 + 2 * torch.randn(7, 5, 4))
+    obs, is_first = 3 + 9 * torch.randn(5, 4), torch.zeros(5, dtype=torch.bool)
     mask = torch.rand(5, model.distribution.num_params) < 0.7 if action.kind == "discrete" else None
     if mask is not None:
         mask[:, 0] = True
     position = Position(obs, is_first, mask, ())
     rollouts = [empty_rollout(model, position, 1, values=values) for _ in range(2)]
+    generators = [torch.Generator().manual_seed(0) for _ in range(2)]
     with torch.no_grad():
-        expected, _ = act(model, rollouts[0], 0, (), torch.Generator().manual_seed(0))
-        actions = act_by_arrays(model, MlpArrays(model), rollouts[1], 0, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(actions, expected)
+        expected, _ = act(model, rollouts[0], 0, (), generators[0])
+        actions = act_by_arrays(MlpArrays(model), in_arrays(rollouts[1]), 0, generators[1])
+    assert torch.equal(*(generator.get_state() for generator in generators))
+    torch.testing.assert_close(torch.from_numpy(actions), expected)
+    torch.testing.assert_close(rollouts[1].actions[0], expected)
     torch.testing.assert_close(rollouts[1].behaviour, rollouts[0].behaviour)
     if values:
         torch.testing.assert_close(rollouts[1].values[0], rollouts[0].values[0])  # type: ignore[index]
