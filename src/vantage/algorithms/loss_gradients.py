@@ -1,4 +1,4 @@
-"""Gradients of A2C's and PPO's losses for distribution parameters and values, written out in NumPy.
+"""Gradients of A2C's and PPO's losses in NumPy, for distribution parameters and values.
 
 They are the derivatives of `losses.a2c_loss` and `losses.ppo_loss`, for networks so small that
 autograd would take most of the time.
@@ -105,7 +105,8 @@ def a2c_gradient(distribution: Categorical | Gaussian, policy: Evaluated,
     weights = _weights(valid)
     errors = targets - values
     return _gradient(
-        distribution, policy, actions, weights, policy_loss=-_mean(policy.log_probs * advantages, weights),
+        distribution, policy, actions, weights,
+        policy_loss=-_mean(policy.log_probs * advantages, weights),
         d_log_probs=-weights * advantages, errors=errors, squares=errors * errors, slopes=errors,
         targets=targets, value_coef=value_coef, entropy_coef=entropy_coef)
 
@@ -148,7 +149,10 @@ def _gradient(distribution: Categorical | Gaussian, policy: Evaluated, actions: 
               weights: ndarray, *, policy_loss: float, d_log_probs: ndarray, errors: ndarray,
               squares: ndarray, slopes: ndarray, targets: ndarray, value_coef: float,
               entropy_coef: float) -> Gradient:
-    """What both losses share, given the policy's part: `slopes` are half of d squares / d target."""
+    """The part of both losses' gradients that follows the policy's term.
+
+    `errors` are those of the values; `slopes` are the ones that `squares` depend on.
+    """
     value_loss = 0.5 * _mean(squares, weights)
     entropy = _mean(policy.entropies, weights)
     d_entropies = weights * np.float32(-entropy_coef)
