@@ -71,7 +71,7 @@ def test_an_update_of_minibatches_is_read_once_at_its_end(
 
 
 def test_an_update_of_one_step_reads_each_number_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with begun(vantage.configure("a2c", **SHORT)) as one:
+    with begun(vantage.configure("a2c", **SHORT | {"activation": "elu"})) as one:
         one.advance(lambda: 0)
         (rollout,), _ = one.collect()
         with host_reads(monkeypatch) as reads:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, Update
 from vantage.keys.fields import check_fields, key
@@ -55,22 +55,28 @@ class A2C:
                                       rollout.action_mask, rollout.activation_cache or None)
         params = params[:-1]
         distribution = model.distribution
-        behaviour = None
-        if self.vtrace:
-            behaviour = distribution.log_prob(rollout.behaviour, rollout.actions)
         return a2c_loss(
             log_probs=distribution.log_prob(params, rollout.actions),
             entropies=distribution.entropy(params),
             values=values,
-            rewards=rollout.rewards,
-            terminated=rollout.terminated,
-            keep=rollout.keep,
-            valid=rollout.valid,
-            gamma=update.at(self.gamma),
-            gae_lambda=update.at(self.gae_lambda),
             value_coef=update.at(self.value_coef),
             entropy_coef=update.at(self.entropy_coef),
-            advantage_norm=self.advantage_norm,
-            value_target=self.value_target,
-            behaviour_log_probs=behaviour,
-            total=update.total)
+            **self.estimate_arguments(model, rollout, update))
+
+    def estimate_arguments(self, model: Model, rollout: Rollout, update: Update) -> dict[str, Any]:
+        """The arguments of `losses.a2c_estimate` that do not depend on the current weights."""
+        behaviour = None
+        if self.vtrace:
+            behaviour = model.distribution.log_prob(rollout.behaviour, rollout.actions)
+        return {
+            "rewards": rollout.rewards,
+            "terminated": rollout.terminated,
+            "keep": rollout.keep,
+            "valid": rollout.valid,
+            "gamma": update.at(self.gamma),
+            "gae_lambda": update.at(self.gae_lambda),
+            "advantage_norm": self.advantage_norm,
+            "value_target": self.value_target,
+            "behaviour_log_probs": behaviour,
+            "total": update.total,
+        }

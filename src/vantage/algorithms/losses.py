@@ -62,6 +62,37 @@ def explained_variance(values: Float[Tensor, "T B"], targets: Float[Tensor, "T B
     return torch.where(variance > least, 1 - errors / variance.clamp(min=1e-8), 0.0)
 
 
+@torch.no_grad()
+def a2c_estimate(log_probs: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
+                 rewards: Float[Tensor, "T B"], terminated: Bool[Tensor, "T B"],
+                 keep: Bool[Tensor, "T B"], valid: Bool[Tensor, "T B"], *, gamma: float,
+                 gae_lambda: float, advantage_norm: bool, value_target: str,
+                 behaviour_log_probs: Float[Tensor, "T B"] | None,
+                 total: Callable[[Tensor], Tensor],
+                 ) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"],
+                            Float[Tensor, "T B"] | None]:
+    """Advantages and targets of A2C; with V-trace, importance weights.
+
+    With `behaviour_log_probs`, log probabilities under the policy that acted, they come from
+    V-trace instead of GAE; importance weights are 1 where the environment replaced the action
+    (not `valid`). With `value_target="return"`, the target is the discounted return up to the
+    bootstrap value: λ = 1 for targets, `gae_lambda` for advantages.
+    """
+    discounts = gamma * (~terminated).to(values.dtype)
+    rhos: Tensor | None = None
+    if behaviour_log_probs is None:
+        estimate = partial(gae, rewards, values, discounts, keep)
+    else:
+        rhos = torch.where(valid, (log_probs - behaviour_log_probs).exp(), 1.0)
+        estimate = partial(vtrace, rewards, values, discounts, keep, rhos)
+    advantages, targets = estimate(gae_lambda=gae_lambda)
+    if value_target == "return":
+        _, targets = estimate(gae_lambda=1.0)
+    if advantage_norm:
+        advantages = normalise(advantages, valid, total)
+    return advantages, targets, rhos
+
+
 def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"],
              values: Float[Tensor, "T+1 B"], rewards: Float[Tensor, "T B"],
              terminated: Bool[Tensor, "T B"], keep: Bool[Tensor, "T B"],
@@ -76,23 +107,13 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"],
                                             Mnih et al. 2016, arXiv:1602.01783, section 4
 
     The gradient flows through `log_probs`, `entropies` and `values[:-1]`; advantages A and targets
-    v are constants. Means run over valid steps, so that coefficients do not depend on the rollout's
-    size. With `behaviour_log_probs`, log probabilities under the policy that acted, A and v come
-    from V-trace instead of GAE; importance weights are 1 where the environment replaced the action
-    (not `valid`). With `value_target="return"`, v is the discounted return up to the bootstrap
-    value: λ = 1 for targets, `gae_lambda` for advantages.
+    v are constants, those of `a2c_estimate`. Means run over valid steps, so that coefficients do
+    not depend on the rollout's size.
     """
-    discounts = gamma * (~terminated).to(values.dtype)
-    if behaviour_log_probs is None:
-        estimate = partial(gae, rewards, values.detach(), discounts, keep)
-    else:
-        rhos = torch.where(valid, (log_probs.detach() - behaviour_log_probs).exp(), 1.0)
-        estimate = partial(vtrace, rewards, values.detach(), discounts, keep, rhos)
-    advantages, targets = estimate(gae_lambda=gae_lambda)
-    if value_target == "return":
-        _, targets = estimate(gae_lambda=1.0)
-    if advantage_norm:
-        advantages = normalise(advantages, valid, total)
+    advantages, targets, rhos = a2c_estimate(
+        log_probs, values, rewards, terminated, keep, valid, gamma=gamma, gae_lambda=gae_lambda,
+        advantage_norm=advantage_norm, value_target=value_target,
+        behaviour_log_probs=behaviour_log_probs, total=total)
     policy_loss = -masked_mean(advantages * log_probs, valid)
     value_loss = 0.5 * masked_mean((targets - values[:-1]).square(), valid)
     entropy = masked_mean(entropies, valid)
@@ -103,7 +124,7 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"],
         "train/entropy": entropy.detach(),
         "train/explained_variance": explained_variance(values[:-1].detach(), targets, valid),
     }
-    if behaviour_log_probs is not None:
+    if rhos is not None:
         metrics["train/rho_mean"] = masked_mean(rhos, valid)
     return loss, metrics
 

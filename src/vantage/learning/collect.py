@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import Any
 
@@ -18,7 +18,7 @@ from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.mlp_arrays import MlpArrays, fits
+from vantage.models.mlp_arrays import MlpArrays
 from vantage.types import EnvSpec, Episode, Obs, Rollout, State, map_parts
 
 Array = np.ndarray | Mapping[str, np.ndarray]
@@ -60,30 +60,33 @@ class Collection:
 
 @torch.no_grad()
 def collect(model: ActorCritic, envs: Environments, position: Position, *, length: int,
-            generator: torch.Generator, activation_cache: bool = False,
-            values: bool = False) -> Collection:
+            generator: torch.Generator, activation_cache: bool = False, values: bool = False,
+            arrays: MlpArrays | None = None) -> Collection:
     """Take `length` steps with sampled actions in each environment, starting from `position`.
 
     With `activation_cache` the rollout has one, if the model supports it; with `values` it has the
-    values of the current weights.
+    values of the current weights. `arrays` of the model act in its place if it has no state.
     """
     rollout = empty_rollout(model, position, length, activation_cache=activation_cache,
                             values=values)
     state = position.state
+    rows = rollout if envs.takes_tensors else in_arrays(rollout)
+    if state or envs.takes_tensors:
+        arrays = None
     episodes: list[Episode] = []
     env_seconds = 0.0
     started = perf_counter()
-    arrays = MlpArrays(model) if fits(model) and not state else None
     with model.constant_weights():
         for t in range(length):
+            actions: Tensor | np.ndarray
             if arrays is None:
                 actions, state = act(model, rollout, t, state, generator)
             else:
-                actions = act_by_arrays(model, arrays, rollout, t, generator)
+                actions = act_by_arrays(arrays, rows, t, generator)
             before = perf_counter()
             step = step_envs(envs, actions)
             env_seconds += perf_counter() - before
-            store(rollout, t, step)
+            store(rows, t, step)
             episodes.extend(step.episodes)
     mask = None if rollout.action_mask is None else rollout.action_mask[length]
     obs = map_parts(lambda part: part[length], rollout.obs)
@@ -96,9 +99,11 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
 
 
 @torch.enable_grad()
-def step_envs(envs: Environments, actions: Tensor) -> Step:
+def step_envs(envs: Environments, actions: Tensor | np.ndarray) -> Step:
     """One step of the environments, with gradients enabled for those that compute their own."""
-    chosen: Any = actions if envs.takes_tensors else actions.cpu().numpy()
+    chosen: Any = actions
+    if not envs.takes_tensors and isinstance(actions, Tensor):
+        chosen = actions.cpu().numpy()
     return envs.step(chosen)
 
 
@@ -145,31 +150,44 @@ def act(model: ActorCritic, rollout: Rollout, t: int, state: State,
     return actions, state
 
 
-def act_by_arrays(model: ActorCritic, arrays: MlpArrays, rollout: Rollout, t: int,
-                  generator: torch.Generator) -> Tensor:
-    """`act` for a network that NumPy computes, which has no state; returns the actions."""
-    obs = map_parts(lambda part: part[t], rollout.obs)
-    mask = None if rollout.action_mask is None else rollout.action_mask[t].numpy()
-    (x,) = model.inputs(model.stacks(obs, rollout.is_first[t], ()))
-    params, values = arrays.forward(x.numpy(), mask, critic=rollout.values is not None)
-    behaviour = torch.from_numpy(params)
-    actions = model.distribution.sample(behaviour, generator)
-    if rollout.values is not None:
-        rollout.values[t] = torch.from_numpy(values)
-    rollout.behaviour[t] = behaviour
-    rollout.actions[t] = actions
+def act_by_arrays(arrays: MlpArrays, rows: Rollout, t: int,
+                  generator: torch.Generator) -> np.ndarray:
+    """`act` for a network without a state that NumPy computes, with a rollout `in_arrays`."""
+    row: Any = rows
+    mask = None if row.action_mask is None else row.action_mask[t]
+    x = arrays.inputs(map_parts(lambda part: part[t], row.obs))
+    params, values = arrays.forward(x, mask, critic=row.values is not None)
+    actions = arrays.sample(params, generator)
+    if row.values is not None:
+        row.values[t] = values
+    row.behaviour[t] = params
+    row.actions[t] = actions
     return actions
 
 
-def store(rollout: Rollout, t: int, step: Step) -> None:
-    """Write step t to the rollout: its reward at t, the observation after it at t + 1."""
-    _write(rollout.obs, t + 1, step.obs)
-    rollout.rewards[t] = torch.as_tensor(step.rewards)
-    rollout.terminated[t] = torch.as_tensor(step.terminated)
-    rollout.valid[t] = torch.as_tensor(step.valid)
-    rollout.is_first[t + 1] = torch.as_tensor(step.is_first)
-    if rollout.action_mask is not None:
-        rollout.action_mask[t + 1] = torch.as_tensor(step.action_mask)
+def in_arrays(rollout: Rollout) -> Rollout:
+    """`rollout` with NumPy arrays that share the memory of its tensors, if it is on a CPU.
+
+    Assigning a row takes a tenth of the time.
+    """
+    if rollout.rewards.device.type != "cpu":
+        return rollout
+    names = ("obs", "is_first", "actions", "rewards", "terminated", "valid", "action_mask",
+             "behaviour", "values")
+    return replace(rollout, **{name: map_parts(Tensor.numpy, getattr(rollout, name))
+                               for name in names})
+
+
+def store(rows: Rollout, t: int, step: Step) -> None:
+    """Write step t to a rollout, also to one `in_arrays`: rewards at t, observations at t + 1."""
+    form: Any = torch.as_tensor if isinstance(rows.rewards, Tensor) else np.asarray
+    _write(rows.obs, t + 1, step.obs, form)
+    rows.rewards[t] = form(step.rewards)
+    rows.terminated[t] = form(step.terminated)
+    rows.valid[t] = form(step.valid)
+    rows.is_first[t + 1] = form(step.is_first)
+    if rows.action_mask is not None:
+        rows.action_mask[t + 1] = form(step.action_mask)
 
 
 def empty_rollout(model: ActorCritic, position: Position, length: int, *,
@@ -199,7 +217,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *,
         state=position.state,
         values=empty(length + 1, num_envs) if values else None,
         activation_cache={} if activation_cache and model.can_cache else None)
-    _write(rollout.obs, 0, position.obs)
+    _write(rollout.obs, 0, position.obs, torch.as_tensor)
     rollout.is_first[0] = is_first
     if rollout.action_mask is not None and mask is not None:
         rollout.action_mask[0] = mask
@@ -219,5 +237,5 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
     return Rollout(**{field.name: join(field.name) for field in fields(Rollout)})
 
 
-def _write(obs: Obs, t: int, row: Array | Obs) -> None:
-    map_parts(lambda part, new: part[t].copy_(torch.as_tensor(new)), obs, row)
+def _write(obs: Obs, t: int, row: Array | Obs, form: Callable[[Any], Any]) -> None:
+    map_parts(lambda part, new: part.__setitem__(t, form(new)), obs, row)

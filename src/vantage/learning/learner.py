@@ -5,7 +5,6 @@ No environments or files here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import cast
@@ -14,16 +13,25 @@ import torch
 from torch import Tensor
 
 from vantage._host.seeding import derive_seed
+from vantage.algorithms.a2c import A2C
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
+from vantage.algorithms.ppo import PPO
 from vantage.errors import ConfigError, NonFiniteError
-from vantage.learning.array_update import array_gradients, is_written_out
+from vantage.learning.array_update import ArrayUpdates
 from vantage.learning.config import LearningConfig
 from vantage.learning.contract import check_estimate, check_loss
 from vantage.learning.gradients import OwnWeights, backward
 from vantage.learning.minibatches import Pieces, by_current_policy, minibatches
 from vantage.learning.modules import Buffers, load_module, make_module, parameters_of
 from vantage.learning.reward_normalizer import RewardNormalizer
-from vantage.learning.step_metrics import LOSS, Number, StepLoss, StepMetrics, means
+from vantage.learning.step_metrics import (
+    LOSS,
+    Number,
+    StepLoss,
+    StepMetrics,
+    check_finite,
+    means,
+)
 from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.normalization import RunningStats, merge_batches
@@ -61,6 +69,7 @@ class Learner:
         if self.module is not None and any(True for _ in self.module.buffers()):
             self.buffers = Buffers(self.module)
         self.flat = FlatParameters(parameters_of(model, self.module))
+        self.arrays = ArrayUpdates(model, self.flat)
         device = self.flat.vector.device
         self.reward_normalizer: RewardNormalizer | None = None
         if config.env.reward_norm:
@@ -97,7 +106,12 @@ class Learner:
                                                       self.needs.reuse)
             else:
                 steps = StepMetrics(self.flat.vector.device)
-                loss = self._backward(self.loss(rollout, step, replayed=replayed), rollout.valid)
+                if self._written_out(rollout):
+                    loss = self.arrays.of_rollout(cast(A2C, self.config.algorithm),
+                                                  self._prepared(rollout), self._coefficients(step))
+                else:
+                    loss = self._backward(self.loss(rollout, step, replayed=replayed),
+                                          rollout.valid)
                 steps.add(self._move(loss, "rewards", rollout.rewards, step))
                 metrics = means(steps.read())
         except NonFiniteError:
@@ -135,7 +149,7 @@ class Learner:
             """The metrics of all steps so far. NonFiniteError for the first that is not finite."""
             rows = steps.read()
             for row in rows:
-                _check_finite(row, "value targets", targets, step)
+                check_finite(row, "value targets", targets, step)
             return rows
 
         losses = self._gradients(rollout, advantages, targets, extra, update, reuse)
@@ -159,13 +173,17 @@ class Learner:
         algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
         pieces = Pieces(reuse.minibatch_size, reuse.epochs, self.minibatch_generator,
                         self.sink.rank, self.sink.num_ranks)
-        num_steps = rollout.rewards.numel()
-        if self.module is None and is_written_out(algorithm, self.model, num_steps):
-            yield from array_gradients(algorithm, self.model, rollout, advantages, targets, pieces,
-                                       update)
+        if self._written_out(rollout):
+            yield from self.arrays.of_minibatches(cast(PPO, algorithm), rollout, advantages,
+                                                  targets, pieces, update)
             return
         for minibatch in minibatches(rollout, advantages, targets, self.model, pieces, extra):
             yield self._backward(algorithm.loss(self.model, minibatch, update), minibatch.valid)
+
+    def _written_out(self, rollout: Rollout) -> bool:
+        """Whether `arrays` compute the gradient of the loss on `rollout`."""
+        num_steps = rollout.rewards.numel()
+        return self.module is None and self.arrays.serve(self.config.algorithm, num_steps)
 
     def _coefficients(self, step: int, *, replayed: bool = False) -> Update:
         return Update(
@@ -209,7 +227,7 @@ class Learner:
             max_grad_norm=self.config.at("max_grad_norm", step))
         metrics |= {"train/grad_norm": norm, "train/learning_rate": lr, LOSS: mean_loss}
         if not isinstance(norm, Tensor):
-            _check_finite(metrics, kind, learned, step)
+            check_finite(metrics, kind, learned, step)
         return metrics
 
     def observe(self, rollout: Rollout, step: int) -> None:
@@ -280,21 +298,3 @@ class Learner:
             self.average.vector.copy_(tensors["average"]["vector"])
         if self.needs.reuse is not None:
             self.minibatch_generator.set_state(tensors["minibatches"]["generator"])
-
-
-def _check_finite(metrics: Mapping[str, Number], kind: str, learned: Tensor, step: int) -> None:
-    """Raises NonFiniteError if the loss or the gradient norm is not finite.
-
-    The message has the range of `learned`, the rewards or value targets that `kind` names.
-    """
-    if math.isfinite(metrics["train/grad_norm"]) and math.isfinite(metrics[LOSS]):
-        return
-    terms = ", ".join(f"{name.removeprefix('train/')} {float(value):.4g}"
-                      for name, value in metrics.items() if name != LOSS)
-    if learned.numel():  # a rank may have no part of a minibatch
-        terms += (f"; {kind} of this process from {learned.min().item():.4g} to "
-                  f"{learned.max().item():.4g}")
-    raise NonFiniteError(
-        f"the loss at step {step} is not finite (loss {float(metrics[LOSS]):.4g}, {terms}). The "
-        "weights were not changed. Try a lower --lr, --max-grad-norm 0.5, or --obs-norm / "
-        "--reward-norm if observations or rewards are large")

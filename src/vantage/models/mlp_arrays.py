@@ -18,10 +18,12 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor, nn
 
-from vantage.algorithms.distributions import MASKED
+from vantage.algorithms.distributions import MASKED, Categorical, Gaussian
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.heads import GaussianHead, LogitsHead
+from vantage.models.normalization import CLIP, ObsNormalizer
 from vantage.models.torsos import Mlp
+from vantage.types import map_parts
 
 MOST_WEIGHTS = 100_000
 """Weights of a network up to which NumPy is faster than torch, with minibatches of 64 to 256."""
@@ -87,6 +89,39 @@ class MlpArrays:
             self._log_std = log_std.detach().numpy()
             self._log_std_gradient = _gradient(log_std)
         self._mask: ndarray | None = None
+        self._model = model
+        group = model.groups[0]
+        self._is_raw = (len(model.parts) == 1 and group.kind == "vector" and not group.one_hots
+                        and model.policy.frame_stack == 1)
+        """The input is one vector, at most normalised."""
+        self._normalizer = cast(ObsNormalizer | None, dict(model.normalizers).get("0"))
+
+    @np.errstate(all="ignore")
+    def inputs(self, obs: Any) -> Float[ndarray, "B F"]:
+        """The input for raw observations [B, ...] without a frame stack."""
+        if not self._is_raw:
+            parts = map_parts(torch.from_numpy, obs)
+            (x,) = self._model.inputs(self._model.stacks(parts, torch.empty(0), ()))
+            return x.numpy()
+        normalised: ndarray = obs
+        if self._normalizer is not None:
+            scale = 1 / np.sqrt(self._normalizer.var.numpy() + np.float32(1e-8))
+            normalised = ((obs - self._normalizer.mean.numpy()) * scale).clip(-CLIP, CLIP)
+        return normalised
+
+    def sample(self, params: Float[ndarray, "B P"], generator: torch.Generator) -> ndarray:
+        """`sample` of the model's distribution, with the same draws."""
+        distribution = self._model.distribution
+        if isinstance(distribution, Categorical):
+            noise = torch.empty(params.shape).exponential_(generator=generator).numpy()
+            actions: ndarray = (params - np.log(noise)).argmax(-1)
+            return actions
+        if isinstance(distribution, Gaussian):
+            size = distribution.size
+            noise = torch.empty(len(params), size).normal_(generator=generator).numpy()
+            actions = params[:, :size] + np.exp(params[:, size:]) * noise
+            return actions
+        return distribution.sample(torch.from_numpy(params), generator).numpy()
 
     @np.errstate(all="ignore")
     def forward(self, x: Float[ndarray, "N F"], mask: ndarray | None = None, *, critic: bool = True,
@@ -114,8 +149,11 @@ class MlpArrays:
 
     @np.errstate(all="ignore")
     def backward(self, params: Float[ndarray, "N P"], values: Float[ndarray, " N"]) -> None:
-        """Write the gradients of all weights, given those of what `forward` returned."""
-        actor, critic = self._activations
+        """Write the gradients of all weights, given those of what `forward` returned.
+
+        N may be smaller than it was there: no gradient flows from the rows after the first N.
+        """
+        actor, critic = ([y[:len(values)] for y in outputs] for outputs in self._activations)
         if self._gaussian is not None:
             size = len(self._log_std)
             scale = np.float32(self._gaussian.std_lr_scale)
@@ -123,7 +161,7 @@ class MlpArrays:
             np.multiply(params[:, size:].sum(0) * scale, above, out=self._log_std_gradient)
             params = np.ascontiguousarray(params[:, :size])
         elif self._mask is not None:
-            params = np.where(self._mask, params, np.float32(0))
+            params = np.where(self._mask[:len(params)], params, np.float32(0))
         values = values[:, None]
         self._policy_head.backward(params, actor[-1])
         self._value_head.backward(values, critic[-1])

@@ -135,7 +135,7 @@ class ActorLearner:
         for _ in range(num_rollouts):
             part = collect(self.model, self.envs, self._after, length=self.rollout_length,
                            generator=self.generator, activation_cache=activation_cache,
-                           values=values)
+                           values=values, arrays=self.learner.arrays.mlp)
             self._after = part.position
             rollouts.append(part.rollout)
             total += Advance(part.rollout.rewards.numel(), episodes=part.episodes,
