@@ -72,7 +72,7 @@ def command_of(argv: Sequence[str]) -> str:
 
 def table() -> str:
     """The rows of docs/zoo.md: a policy with its game, how it was trained, and its score."""
-    lines = ["| | policy | environment | algorithm | steps | score | actions | command |", "|---|---|---|---|---|---|---|---|"]
+    lines = ["| | policy | environment | algorithm | steps | score | actions | command |", "|---" * 8 + "|"]
     for name in names():
         card = score_card(name)
         video = f"images/zoo/{name}.gif"

@@ -36,7 +36,8 @@ def test_the_zoo_is_small_listed_and_each_policy_is_the_file_of_its_card() -> No
         assert len(score_card(name).commit) == 40
 
 
-def test_a_new_run_and_the_commands_take_a_policy_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_run_and_the_commands_take_a_policy_by_its_name(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     agent = vantage.train("ppo", env="CartPole-v1", init_from="zoo:cartpole", steps=1_024, eval_every=0, threads=1,
                           lr=1e-12, num_envs=8, rollout_length=128, epochs=1, run=tmp_path / "run", tensorboard=False)
     assert vantage.evaluate(agent, episodes=4, deterministic=True).return_mean == 500
@@ -57,7 +58,7 @@ def test_a_policy_that_is_not_the_one_of_its_card_is_refused(tmp_path: Path) -> 
     with pytest.raises(ConfigError, match=r"is damaged: its sha256 is .*; install Vantage again$"):
         policy_path("zoo:cartpole", tmp_path)
     file.unlink()
-    with pytest.raises(ConfigError, match="cannot read .*; install Vantage again"):
+    with pytest.raises(ConfigError, match=r"cannot read .*; install Vantage again"):
         policy_path("zoo:cartpole", tmp_path)
     card = tmp_path / "cartpole.json"
     card.write_text(json.dumps(json.loads(card.read_text()) | {"episodes": "100", "more": 1}))

@@ -13,9 +13,9 @@ from torch import Tensor
 from vantage._host.extras import require
 from vantage.agents.agent import Agent, load, load_for
 from vantage.errors import ConfigError, VantageError
+from vantage.runs import zoo
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over, run_of, with_code_of
-from vantage.runs import zoo
 from vantage.runs.hub import PREFIX
 from vantage.runs.policy_file import write_weights
 from vantage.tools.onnx_policy import PolicyStep, load_onnx, write_onnx
