@@ -33,7 +33,8 @@ _NETWORKS = """networks, with --memory none, lstm or gru, and --frame-stack N
 
 def catalogue() -> dict[str, str]:
     """The text of each subject that `vantage list` shows."""
-    titles = {name: preset.title for name, preset in (*GAMES.items(), *SYSTEMS.items())}
+    titles = {name: preset.title for name, preset in GAMES.items()}
+    titles |= {name: system.title for name, system in SYSTEMS.items()}
     presets = [f"  {name:<20} {title}" for name, title in titles.items()]
     sources = []
     for algo, entries in MEASURED.items():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +78,10 @@ def score_card(name: str, folder: Path = FOLDER) -> ScoreCard:
 def _wrong_fields(values: Mapping[str, Any]) -> str:
     """The fields that a card lacks, has too many or has with another type, or ''."""
     kinds = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
-    fields = {name: kinds[field.type] for name, field in ScoreCard.__dataclass_fields__.items()}
-    wrong = fields.keys() ^ values.keys()
-    wrong |= {name for name in fields.keys() & values.keys()
-              if type(values[name]) not in fields[name]}
+    expected = {field.name: kinds[str(field.type)] for field in fields(ScoreCard)}
+    wrong = expected.keys() ^ values.keys()
+    wrong |= {name for name in expected.keys() & values.keys()
+              if type(values[name]) not in expected[name]}
     return ", ".join(sorted(wrong))
 
 
