@@ -105,6 +105,7 @@ def test_a_run_without_evaluations_is_evaluated_by_the_rule_of_the_documentation
         env: str, most_probable: bool, tmp_path: Path) -> None:
     train(tmp_path / "run", env=env, steps=512, eval_every=0)
     assert (tmp_path / "run" / "best").exists()
+    assert load_latest(tmp_path / "run").state["progress"]["deterministic"] is most_probable, "fixed at the start"
     assert evaluate(tmp_path / "run", episodes=2).deterministic is most_probable
 
 

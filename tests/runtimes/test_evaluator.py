@@ -17,29 +17,37 @@ from vantage.runtimes.evaluator import EvaluationResult, Evaluator
 from vantage.types import Episode
 
 
-@pytest.mark.parametrize(("goal", "games", "first", "rest", "played", "mean", "solved"), [
-    (1.0, 100, 0.9, 2.0, [20], 0.9, False),
-    (1.0, 100, 1.0, 1.0, [20, 80], 1.0, True),
-    (1.0, 100, 2.0, 0.5, [20, 80], 0.8, False),
-    (1.0, 20, 1.0, 0.0, [20], 1.0, True),
-    (None, 100, 0.0, 1.0, [100], 0.8, False),
-], ids=["falls short", "passes", "passes at first alone", "has no more games", "ends no run"])
-def test_an_evaluation_that_can_end_the_run_plays_all_games_only_if_the_first_twenty_reach_the_goal(
-        goal: float | None, games: int, first: float, rest: float, played: list[int], mean: float, solved: bool,
-        monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("goal", "games", "first", "rest", "again", "played", "mean", "solved"), [
+    (1.0, 100, 0.9, 2.0, 2.0, [20], 0.9, False),
+    (1.0, 100, 1.0, 1.0, 1.0, [20, 80, 100], 1.0, True),
+    (1.0, 100, 1.0, 1.0, 0.9, [20, 80, 100], 1.0, False),
+    (1.0, 100, 2.0, 0.5, 2.0, [20, 80], 0.8, False),
+    (1.0, 20, 1.0, 0.0, 1.0, [20, 20], 1.0, True),
+    (None, 100, 0.0, 1.0, 0.0, [100], 0.8, False),
+], ids=["falls short", "passes", "was lucky", "passes at first alone", "has no more games", "ends no run"])
+def test_an_evaluation_ends_the_run_if_the_first_twenty_all_and_as_many_new_games_reach_the_goal(
+        goal: float | None, games: int, first: float, rest: float, again: float, played: list[int], mean: float,
+        solved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[bool, list[int]] = {True: [], False: []}
+    seeds: set[int | None] = set()
 
-    def play(*args: Any, episodes: int, deterministic: bool, **options: Any) -> Generator[None, None, list[Episode]]:
-        """The first twenty games of an evaluation score `first`, all others `rest`; by sampled actions 10 less."""
+    def play(*args: Any, episodes: int, deterministic: bool, seed: int | None = None,
+             **options: Any) -> Generator[None, None, list[Episode]]:
+        """Scores `first`, from the twentieth game on `rest`, of new games `again`; by sampled actions 10 less."""
         before, less = sum(asked[deterministic]), 0 if deterministic else 10
         asked[deterministic].append(episodes)
+        seeds.add(seed)
         yield
-        return [Episode(0, (first if game < 20 else rest) - less, 1) for game in range(before, before + episodes)]
+        scores = [first if game < 20 else rest if game < games else again
+                  for game in range(before, before + episodes)]
+        return [Episode(0, score - less, 1) for score in scores]
 
     result = evaluated(play, monkeypatch, eval_episodes=games, stop_at_eval=goal)
     assert asked[True] == played and result.solved is solved
     assert result.metrics["eval/mean_reward"] == pytest.approx(mean)
-    assert asked[False] == [sum(played)], "as many games the other way"
+    assert asked[False] == [min(games, sum(played))], "as many games the other way"
+    if sum(played) > games:
+        assert result.score == again and len(seeds - {None}) == 2, "games drawn anew"
 
 
 def evaluated(play: Any, monkeypatch: pytest.MonkeyPatch, best: float | None = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import runpy
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import results
 from PIL import Image
 from tiny import Bandit
 
@@ -132,30 +132,10 @@ def test_what_cannot_be_plotted_is_an_error_with_the_remedy(tmp_path: Path, monk
     assert not list(tmp_path.glob("*.csv")) and not list(tmp_path.glob(".*"))
 
 
-def test_each_picture_of_results_shows_its_numbers_and_its_environment() -> None:
-    results = Path(__file__).parents[2] / "results"
-    drawn = sorted(results.glob("*/curve.csv"))
-    assert drawn and {csv.with_suffix(".png") for csv in drawn} == set(results.glob("*/curve.png"))
-    for numbers in drawn:
-        protocol = json.loads(numbers.with_name("protocol.json").read_text())
-        env = protocol.get("config", protocol)["env"]
-        with Image.open(numbers.with_suffix(".png")) as picture:
-            shown = picture.info
-        assert shown["Source"] == digest(numbers), f"{numbers} changed: python benchmarks/redraw.py"
-        assert shown["Title"] == (env["id"] if isinstance(env, dict) else env)
-
-
-def test_the_page_of_atari_shows_the_scores_of_results() -> None:
-    root = Path(__file__).parents[2]
-    script = runpy.run_path(str(root / "benchmarks/atari_page.py"))
-    assert (root / "results/atari.md").read_text() == script["page"](), "run python benchmarks/atari_page.py"
-
-
 def test_a_picture_drawn_again_from_its_numbers_has_the_same_groups(tmp_path: Path) -> None:
     runs = [make_run(tmp_path, values, seed=seed) for seed, values in enumerate([(1, 5, 2), (1, 7, 4)])]
     plot(runs, tmp_path / "a.png", csv=tmp_path / "a.csv")
-    script = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/redraw.py"))
-    script["redraw"](tmp_path / "a.csv", tmp_path / "b.png", env="CartPole-v1")
+    results.redraw(tmp_path / "a.csv", tmp_path / "b.png", env="CartPole-v1")
     with Image.open(tmp_path / "a.png") as first, Image.open(tmp_path / "b.png") as again:
         pass
     assert first.info["Source"] == again.info["Source"] == digest(tmp_path / "a.csv")

@@ -174,7 +174,7 @@ def test_a_pickle_under_the_name_of_a_policy_is_refused(pushed: Hub, capsys: pyt
     ("evaluate hf://a/b/c", "'a/b/c' is no repository of the hub; give OWNER/NAME"),
     ("evaluate hf://someone/..", "'someone/..' is no repository of the hub; give OWNER/NAME"),
     ("train a2c --env CartPole-v1 --dry-run --init-from hf://someone/nothing", "the hub has no repository someone/no"),
-    ("export hf://someone/cartpole --format onnx", "hf://someone/cartpole has no directory on this machine; name the"),
+    ("export hf://someone/cartpole --format onnx", "hf://someone/cartpole has no run directory on this machine"),
     ("push nowhere someone/cartpole", "nowhere: no such run directory"),
 ])
 def test_a_wrong_address_is_answered_in_one_line(

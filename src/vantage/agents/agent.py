@@ -222,8 +222,8 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False, env:
 
     `checkpoint` is auto (the best one if there is one, else the latest), latest, best or a step.
     Damaged checkpoints are skipped with a warning. `run` may also be a file that `vantage export
-    --format safetensors` wrote, or hf://OWNER/NAME[@REVISION], a repository on the Hugging Face hub
-    that `vantage push` filled.
+    --format safetensors` wrote, zoo:NAME, a policy that comes with Vantage (`vantage list zoo`), or
+    hf://OWNER/NAME[@REVISION], a repository on the Hugging Face hub that `vantage push` filled.
 
     The environment is not built and need not be installed; only `make_env` needs it. `trust` allows
     code from outside Vantage that the file, or the config of someone else's run, names. `env`,

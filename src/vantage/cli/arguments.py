@@ -18,6 +18,7 @@ from vantage.config.checks import check_flags
 from vantage.config.config import Config, Key
 from vantage.config.configure import defaults, with_defaults
 from vantage.config.num_envs import merged
+from vantage.config.presets.games import env_of_preset
 from vantage.errors import ConfigError
 from vantage.keys.fields import kinds_of, suggestion
 from vantage.keys.objects import is_code
@@ -244,12 +245,13 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
         algo = algo or str(algo_of_file or "")
         env = env or str(env_of_file or "")
         chosen: dict[str, Any] = {"runtime": runtime} if algo and runtime is not None else {}
-        shown = with_defaults(algo or "a2c", env=env or "CartPole-v1", **chosen)
+        shown = with_defaults(algo or "a2c", env=env or env_of_preset(algo) or "CartPole-v1",
+                              **chosen)
         shown.override(keys, source=config)  # raises for a wrong key
         values |= keys
     if runtime is not None:
         values["runtime"] = runtime
-    return Settings(algo, env, values, note)
+    return Settings(algo, env or env_of_preset(algo), values, note)
 
 
 def _unexpected(word: str, names: Iterable[str], prog: str) -> ConfigError:

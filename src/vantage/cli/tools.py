@@ -195,15 +195,16 @@ def doctor(*, json: Json = False) -> int:
     return 1 if problems else 0
 
 
-What = Annotated[str, Doc("algorithms, networks, presets, defaults, environments or all"),
+What = Annotated[str, Doc("algorithms, networks, presets, defaults, environments, zoo or all"),
                  arg(metavar="WHAT")]
 
 
 def list_(what: Positional[What] = "all") -> None:
-    """List algorithms, networks, presets, defaults and environments, or one of these."""
+    """List algorithms, networks, presets, defaults, environments and the zoo, or one of these."""
     from vantage.config.catalogue import catalogue
+    from vantage.runs.zoo import listing
 
-    lists = catalogue()
+    lists = catalogue() | {"zoo": listing()}
     lists["all"] = "\n\n".join(lists.values())
     if what not in lists:
         raise ConfigError(f"there is no list {what!r}; give {', '.join(lists)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textwrap import fill
 
+from vantage.config.presets.games import GAMES
 from vantage.config.presets.measured import MEASURED
 from vantage.config.presets.systems import SYSTEMS
 from vantage.envs.ids import known_names
@@ -32,7 +33,9 @@ _NETWORKS = """networks, with --memory none, lstm or gru, and --frame-stack N
 
 def catalogue() -> dict[str, str]:
     """The text of each subject that `vantage list` shows."""
-    presets = [f"  {name:<20} {system.title}" for name, system in SYSTEMS.items()]
+    titles = {name: preset.title for name, preset in GAMES.items()}
+    titles |= {name: system.title for name, system in SYSTEMS.items()}
+    presets = [f"  {name:<20} {title}" for name, title in titles.items()]
     sources = []
     for algo, entries in MEASURED.items():
         for name, entry in entries.items():

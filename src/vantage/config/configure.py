@@ -20,6 +20,7 @@ from vantage.config.algorithms import (
 from vantage.config.checks import check_layers, check_sources, check_together
 from vantage.config.config import Config
 from vantage.config.groups import Group, keys_of
+from vantage.config.presets.games import GAMES, GamePreset, env_of_preset
 from vantage.config.presets.measured import MEASURED, Defaults
 from vantage.config.presets.systems import SYSTEMS
 from vantage.config.runtimes import Hogwild, Ray
@@ -62,12 +63,14 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto",
     sets; under the `runtime` hogwild, a subclass of A2C has those of a3c. ConfigError for an
     unknown algorithm, preset or environment.
     """
-    names = [*ALGORITHMS, *SYSTEMS]
+    names = [*ALGORITHMS, *GAMES, *SYSTEMS]
     if algo not in names and not is_code(algo):
         near = colon_form(algo) or nearest(algo, names)
         raise ConfigError(f"unknown algorithm or preset {algo!r}{near}; known: "
                           f"{', '.join(names)}, or module:Class")
     env_id = resolve_env(env, atari_protocol)
+    if preset := GAMES.get(algo):
+        return _of_game(algo, preset, env_id, atari_protocol, runtime)
     base = algo if algo in SYSTEMS else base_of(algo)
     if base == "a2c" and algo != "a2c" and runtime == "hogwild":
         base = "a3c"
@@ -85,6 +88,18 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto",
         found["envs_per_worker"] = found.pop("num_envs")
     values |= {key: value for key, value in found.items() if key in keys}
     return Defaults({"algo": algo, **values}, measured.source)
+
+
+def _of_game(name: str, preset: GamePreset, env: EnvId, atari_protocol: str,
+             runtime: str | None) -> Defaults:
+    """The defaults of the preset's algorithm with its values; ConfigError on another game."""
+    own = resolve_env(preset.env)
+    game = own.atari.game if own.atari else own.name
+    if game != (env.atari.game if env.atari else env.name):
+        raise ConfigError(f"{name} is a preset for {preset.env}, not {env.name}; leave --env out, "
+                          f"or give {preset.algo} for another environment")
+    under = defaults(preset.algo, env.name, atari_protocol, runtime)
+    return Defaults({**under.values, **preset.values}, f"preset {name}: {preset.source}")
 
 
 def _measured(base: str, env: EnvId) -> Defaults:
@@ -125,10 +140,10 @@ def configure(algorithm: Any, *groups: Group, env: Env | None = None, **override
 
     `algorithm` is a2c, ppo, a3c, a3g, acer, a preset (`vantage list presets`), a class or an
     instance. `env` is a Gymnasium id, a short Atari name such as "Pong", a class, a function, or an
-    environment that is built already. A class or function returns a `gymnasium.Env` or, if it takes
-    `num_envs`, a `gymnasium.vector.VectorEnv`. `network` is a name, a class or a function
-    that is called with the shape of its input, (C, H, W) or (N,), or an `nn.Module`, which is
-    copied.
+    environment that is built already; the preset pong-fast implies it. A class or function returns
+    a `gymnasium.Env` or, if it takes `num_envs`, a `gymnasium.vector.VectorEnv`. `network` is a
+    name, a class or a function that is called with the shape of its input, (C, H, W) or (N,), or an
+    `nn.Module`, which is copied.
 
     Classes and functions may be defined anywhere, also in a notebook or another function: worker
     processes receive them. config.json holds their import paths ("my_module:MyClass"); of those
@@ -155,6 +170,8 @@ def configure(algorithm: Any, *groups: Group, env: Env | None = None, **override
 def with_defaults(algorithm: Any, *groups: Group, env: Env | None = None,
                   **overrides: Any) -> Config:
     """`configure` for keys of which some may be from a file, and have no effect."""
+    if env is None and isinstance(algorithm, str):
+        env = env_of_preset(algorithm) or None
     env_name = _name_of_env(env, groups)
     algorithm, own = name_and_values(algorithm)
     for values in (own, *map(keys_of, groups)):

@@ -51,8 +51,8 @@ class RunConfig:
     stop_at_return: float | None = key(
         None, "stop when the mean return of the last --return-window episodes reaches this")
     stop_at_eval: float | None = key(
-        None, "stop when the mean return of an evaluation reaches this, as that of its first 20 "
-        "episodes")
+        None, "stop when the mean return of an evaluation reaches this, that of its first 20 "
+        "episodes too, and then that of as many new ones")
 
     def __post_init__(self) -> None:
         check_fields(self)

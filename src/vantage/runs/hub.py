@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from vantage._host.extras import require
 from vantage.errors import ConfigError, VantageError
+from vantage.runs import zoo
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -24,11 +25,13 @@ POLICY = "policy.safetensors"
 
 
 def local_path(run: str | Path) -> Path:
-    """`run` as a local path; downloads the policy file if it is on the hub.
+    """`run` as a local path, also of zoo:NAME; downloads the policy file if it is on the hub.
 
-    ConfigError for a repository or revision that does not exist or that this user may not read;
-    VantageError without a connection.
+    ConfigError for a name that the zoo does not have, and for a repository or revision that does
+    not exist or that this user may not read; VantageError without a connection.
     """
+    if str(run).startswith(zoo.PREFIX):
+        return zoo.policy_path(str(run))
     if not str(run).startswith(PREFIX):
         return Path(run)
     repo, at, revision = str(run).removeprefix(PREFIX).partition("@")

@@ -34,7 +34,7 @@ class EvaluationResult:
 
     metrics: dict[str, float]
     solved: bool
-    """The games reached `stop_at_eval`."""
+    """The games reached `stop_at_eval`, and so did the second games."""
     score: float
     """The score for best/: the mean of the second games if they were played, else of the first."""
     steps: int
@@ -70,14 +70,14 @@ class Evaluator:
         """Play `config.run.eval_episodes` games, yielding before each step.
 
         `acts_most_probably` says by which actions; except on Atari, the same games are also played
-        the other way, which is logged and decides nothing. A mean that reaches `best` was perhaps
-        lucky, so as many further games are played then. Games without a time limit are cut after
-        `longest_game` steps.
+        the other way, which is logged and decides nothing. A mean that reaches `best` or
+        `stop_at_eval` was perhaps lucky, so as many new games are played then, and they decide.
+        Games without a time limit are cut after `longest_game` steps.
         """
         seed = derive_seed(self._config.run.seed, "eval games", step)
         self._envs.cut_games_after(longest_game)
         with torch_threads(self._config.all_threads):  # data-parallel ranks wait meanwhile
-            games, solved = yield from self._first_games(model, step, seed)
+            games, reached = yield from self._first_games(model, step, seed)
             played = list(games)
             metrics = self._metrics(games)
             score = metrics["eval/mean_reward"]
@@ -87,12 +87,14 @@ class Evaluator:
                 means = {self.deterministic: score, not self.deterministic: mean_of(others)}
                 metrics["eval/mean_reward_deterministic"] = means[True]
                 metrics["eval/mean_reward_sampled"] = means[False]
-            if best is not None and score >= best and not solved:
+            if reached or (best is not None and score >= best):
                 seed = derive_seed(self._config.run.seed, "second eval games", step)
                 again = yield from self._play(model, step, self._config.run.eval_episodes,
                                               seed=seed)
                 played += again
                 score = metrics["eval/second_mean_reward"] = mean_of(again)
+            goal = self._config.run.stop_at_eval
+            solved = reached and goal is not None and score >= goal
         return EvaluationResult(metrics, solved, score, sum(game.length for game in played))
 
     def _first_games(self, model: ActorCritic, step: int,

@@ -90,7 +90,7 @@ class Progress:
         """Score and length of the last games, for rollout/ep_rew_mean and the like."""
         self.best_return: float | None = None
         self.deterministic: bool | None = None
-        """Evaluations take the most probable actions, not sampled ones; None before the first."""
+        """Evaluations take the most probable actions, not sampled ones; None before the start."""
         self.eval_steps = 0
         """Agent steps of the games of all evaluations."""
         self.last_eval_steps = 0

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from vantage._host.system import used_memory
-from vantage.agents.evaluation_settings import plays_both_ways
+from vantage.agents.evaluation_settings import acts_most_probably, plays_both_ways
 from vantage.config.config import Config
 from vantage.errors import CheckpointError
 from vantage.models.actor_critic import ActorCritic
@@ -78,6 +78,8 @@ class Recorder:
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
             self._best.load_score(directory.path)
+        if progress.deterministic is None:  # the first checkpoint already holds how it is judged
+            progress.deterministic = acts_most_probably(config, model.spec)
         self._algorithm = OwnAlgorithm(config, progress)
         self._algorithm.note_unsaved()
         if not config.run.evaluates:

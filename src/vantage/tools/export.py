@@ -13,6 +13,7 @@ from torch import Tensor
 from vantage._host.extras import require
 from vantage.agents.agent import Agent, load, load_for
 from vantage.errors import ConfigError, VantageError
+from vantage.runs import zoo
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over, run_of, with_code_of
 from vantage.runs.hub import PREFIX
@@ -91,8 +92,8 @@ def export(run: str | Path | Agent, *, format: Format, output: str | Path | None
 def _output_path(run: str | Path | Agent, output: str | Path | None, format: Format) -> Path:
     if output is not None:
         return Path(output)
-    if str(run).startswith(PREFIX):
-        raise ConfigError(f"{run} has no directory on this machine; name the output with -o")
+    if str(run).startswith((PREFIX, zoo.PREFIX)):
+        raise ConfigError(f"{run} has no run directory on this machine; name the output with -o")
     path = Path(str(run))
     folder = path if path.is_dir() else path.parent
     return folder / f"policy.{format}"

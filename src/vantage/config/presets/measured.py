@@ -96,6 +96,16 @@ _EVERY = {
 _PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_size": 64,
                "lr": "linear:1e-3:0"}
 
+PONG_FAST = Defaults(
+    {"steps": 800_000, "screen_size": "64", "memory": "none", "frame_stack": 2,
+     "rollout_length": 64, "action_subset": "FIRE,RIGHTFIRE,LEFTFIRE", "epochs": 1,
+     "past_rollouts": 4, "short_episode_steps": 100, "minibatch_size": 512, "lr": "linear:5e-4:0",
+     "gamma": "piecewise:0=0.99,30%=0.996", "gae_lambda": 0.95, "advantage_norm": True,
+     "value_coef": 1.0, "entropy_coef": "piecewise:0=0.05,27%=0.03,37%=0.004,60%=0.001"},
+    "measured on five seeds, results/ppo-Pong. Special to Pong: three of its six actions, those "
+    "that press FIRE, which hits the ball harder; --action-subset all for all six")
+"""PPO's values for Pong alone, which the preset pong-fast has."""
+
 _PPO = {
     "classic": Defaults(_PPO_VECTOR,
                         "measured on three seeds, results/ppo-CartPole-v1 and "
@@ -123,15 +133,7 @@ _PPO = {
                       "measured on Breakout, results/log/breakout.md: 64 pixels, normalised "
                       "advantages, frames instead of an LSTM and minibatches of 256 learn more "
                       "slowly"),
-    "Pong": Defaults({"steps": 800_000, "screen_size": "64", "memory": "none", "frame_stack": 2,
-                      "rollout_length": 64, "action_subset": "FIRE,RIGHTFIRE,LEFTFIRE", "epochs": 1,
-                      "past_rollouts": 4, "short_episode_steps": 100, "minibatch_size": 512,
-                      "lr": "linear:5e-4:0", "gamma": "piecewise:0=0.99,30%=0.996",
-                      "gae_lambda": 0.95, "advantage_norm": True, "value_coef": 1.0,
-                      "entropy_coef": "piecewise:0=0.05,27%=0.03,37%=0.004,60%=0.001"},
-                     "measured on five seeds, results/ppo-Pong. Special to Pong: three of its six "
-                     "actions, those that press FIRE, which hits the ball harder; --action-subset "
-                     "all for all six"),
+    "Pong": PONG_FAST,
     "Pendulum-v1": Defaults(
         # A deviation of 1 in the environment's units, half of the bounds.
         {"scale_actions": True, "log_std_init": -0.693},
