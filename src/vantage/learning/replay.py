@@ -84,13 +84,14 @@ class Replay:
         return self._take(torch.randint(len(self), (num_envs,), generator=generator), like)
 
     def all(self, like: Rollout) -> Rollout:
-        """All stored rollouts side by side, on the device of `like`, the newest one.
+        """All stored rollouts side by side, on the device of `like`, which is the newest one.
 
-        On a CPU they are views of the rows.
+        They are in the order of the ring. On a CPU they are views of the rows.
         """
         rows = {name: part[:len(self)] for name, part in self._rows.items()}
-        first = (self.rollouts - like.rewards.shape[1]) % self.capacity
-        return replace(self._rollout(rows, like), current=slice(first, first + like.rewards.shape[1]))
+        num_envs = like.rewards.shape[1]
+        first = (self.rollouts - num_envs) % self.capacity
+        return replace(self._rollout(rows, like), current=slice(first, first + num_envs))
 
     def set_stacks(self, stacks: Sequence[Tensor]) -> None:
         """Store the stacks [T+1, B, ...] of all stored rollouts, which `load` does not restore."""
