@@ -66,6 +66,9 @@ class Rollout:
     """Policy state before obs[0]; () without one."""
     values: Tensor | None = None
     """[T+1, B] V(s) by the acting weights; None unless the algorithm learns from minibatches."""
+    current: slice | None = None
+    """Environments whose acting weights are the current ones; None: all of them. The others are
+    past rollouts, whose `behaviour` and `values` are of older weights."""
     rhos: Tensor | None = None
     """[T, B] importance weights π/μ of the actions; `behaviour` and `values` then belong to the
     current policy. None if the acting weights are the current ones."""
@@ -73,6 +76,10 @@ class Rollout:
     """Outputs [T, B, ...] of the policy's costly layers while acting, by layer; images have their
     channels last. Valid only for the acting weights: the learner clears it when the weights change.
     None unless the algorithm asks for it."""
+    stacks: tuple[Tensor, ...] | None = None
+    """[T+1, B, ...] each part of `obs` with the frames before it, raw, images with their channels
+    last; kept from acting, so that learning does not stack them again. None unless the algorithm
+    learns from minibatches of images."""
     inputs: tuple[Tensor, ...] | None = None
     """[T+1, B, ...] network inputs of each part of `obs`, as in `Minibatch`. None unless the
     algorithm needs `next_inputs`."""

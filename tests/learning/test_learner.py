@@ -58,20 +58,35 @@ def noted(method: Any, name: str, reads: list[str]) -> Any:
     {"epochs": 3, "minibatch_size": 8, "activation": "elu"},
     {"epochs": 1, "minibatch_size": 8, "advantage_norm_over": "minibatch"},
     {"env": "tiny:ContinuousTarget", "epochs": 2, "value_clip": 0.2, "optimizer": "rmsprop_tf", "std": "state"},
-    {"env": "tiny:Picture", "epochs": 2, "optimizer": "amsgrad", "minibatch_size": 16}],
-    ids=["epochs", "one-epoch", "box", "images"])
+    {"env": "tiny:Picture", "epochs": 2, "optimizer": "amsgrad", "minibatch_size": 16},
+    {"env": "tiny:Picture", "epochs": 1, "minibatch_size": 4, "frame_stack": 2, "past_rollouts": 1,
+     "image_norm": "pixel", "norm": "layer"}],
+    ids=["epochs", "one-epoch", "box", "images", "past-images"])
 def test_an_update_of_minibatches_is_read_once_at_its_end(
         options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vantage.models.normalization.PixelNormalizer._remembers", as_on_a_gpu)
     with begun(vantage.configure("ppo", **SHORT | {"max_grad_norm": 0.5} | options)) as one:
         one.advance(lambda: 0)  # makes what is made once
         (rollout,), _ = one.collect()
+        if one.past is not None:
+            one.past.add(rollout)
+            rollout = one.past.all(rollout)
         with host_reads(monkeypatch) as reads:
             metrics = one.learner.update(rollout, 0)
     assert reads == ["tolist"] and metrics["train/grad_norm"] > 0
 
 
-def test_an_update_of_one_step_reads_each_number_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with begun(vantage.configure("a2c", **SHORT | {"activation": "elu"})) as one:
+def as_on_a_gpu(normalizer: Any) -> bool:
+    return False
+
+
+# elu: a network that NumPy does not compute.
+@pytest.mark.parametrize("options", [
+    {"algorithm": "a2c", "activation": "elu"}, {"algorithm": "a2c", "env": "tiny:Picture", "frame_stack": 2},
+    {"algorithm": "acer"}], ids=["a2c", "images", "acer"])
+def test_an_update_of_one_step_reads_each_number_once(
+        options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    with begun(vantage.configure(**SHORT | options)) as one:
         one.advance(lambda: 0)
         (rollout,), _ = one.collect()
         with host_reads(monkeypatch) as reads:

@@ -47,6 +47,8 @@ def flat(rollout: Rollout) -> list[Tensor]:
     """All tensors of a rollout."""
     tensors: list[Tensor] = []
     for field in fields(rollout):
+        if field.name == "current":
+            continue
         value = getattr(rollout, field.name)
         tensors += value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else \
             [value] * (value is not None)
@@ -61,13 +63,14 @@ def filled(capacity: int, count: int, **options: Any) -> Replay:
 
 
 @pytest.mark.parametrize(("count", "order"), [(1, [0]), (2, [0, 1]), (3, [2, 1])])
-def test_all_rollouts_are_side_by_side_environment_by_environment(count: int, order: list[int]) -> None:
+def test_all_rollouts_are_side_by_side_in_the_order_of_the_ring(count: int, order: list[int]) -> None:
     together = filled(2 * B, count).all(numbered(9))
-    assert together.rewards[0].tolist() == [10 * number + b for b in range(B) for number in order]
+    assert together.rewards[0].tolist() == [10 * number + b for number in order for b in range(B)]
+    assert together.current == slice(order.index(count - 1) * B, (order.index(count - 1) + 1) * B)
     expected = [numbered(number) for number in order]
     for actual, *parts in zip(flat(together), *map(flat, expected), strict=True):
         axis = int(actual.shape[1:2] == (len(order) * B,))  # of the environments; the first one of a state
-        torch.testing.assert_close(actual, torch.stack(parts, axis + 1).flatten(axis, axis + 1))
+        torch.testing.assert_close(actual, torch.cat(parts, axis))
     assert together.values is None
 
 

@@ -65,7 +65,8 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
     """Take `length` steps with sampled actions in each environment, starting from `position`.
 
     With `activation_cache` the rollout has one, if the model supports it; with `values` it has the
-    values of the current weights. `arrays` of the model act in its place if it has no state.
+    values of the current weights, and stacks of images. `arrays` of the model act in its place if
+    it has no state.
     """
     rollout = empty_rollout(model, position, length, activation_cache=activation_cache,
                             values=values)
@@ -92,7 +93,8 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
     obs = map_parts(lambda part: part[length], rollout.obs)
     position = Position(obs, rollout.is_first[length], mask, state)
     if rollout.values is not None:
-        _, bootstrap_values, _ = model.step_with_values(obs, position.is_first, state, mask)
+        _, bootstrap_values, _ = model.step_with_values(obs, position.is_first, state, mask,
+                                                        _row(rollout.stacks, length))
         rollout.values[length] = bootstrap_values
     act_seconds = perf_counter() - started - env_seconds
     return Collection(rollout, position, tuple(episodes), env_seconds, act_seconds)
@@ -138,7 +140,8 @@ def act(model: ActorCritic, rollout: Rollout, t: int, state: State,
     if rollout.values is None:
         params, state = model.step(obs, is_first, state, mask, cache)
     else:
-        params, rollout.values[t], state = model.step_with_values(obs, is_first, state, mask)
+        params, rollout.values[t], state = model.step_with_values(
+            obs, is_first, state, mask, _row(rollout.stacks, t))
     if cache and rollout.activation_cache is not None:
         for name, part in cache.items():
             if name not in rollout.activation_cache:
@@ -216,6 +219,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *,
         behaviour=empty(length, num_envs, model.distribution.num_params),
         state=position.state,
         values=empty(length + 1, num_envs) if values else None,
+        stacks=model.empty_stacks(length + 1, num_envs) if values else None,
         activation_cache={} if activation_cache and model.can_cache else None)
     _write(rollout.obs, 0, position.obs, torch.as_tensor)
     rollout.is_first[0] = is_first
@@ -235,6 +239,11 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         return map_parts(lambda *tensors: torch.cat(tensors, axis), *parts)
 
     return Rollout(**{field.name: join(field.name) for field in fields(Rollout)})
+
+
+def _row(parts: tuple[Tensor, ...] | None, t: int) -> tuple[Tensor, ...] | None:
+    """Row `t` of each part."""
+    return None if parts is None else tuple(part[t] for part in parts)
 
 
 def _write(obs: Obs, t: int, row: Array | Obs, form: Callable[[Any], Any]) -> None:

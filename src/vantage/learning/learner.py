@@ -136,7 +136,7 @@ class Learner:
     def _update_in_minibatches(self, rollout: Rollout, step: int, reuse: Reuse) -> dict[str, float]:
         algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
         update = self._coefficients(step)
-        if rollout.values is None:
+        if rollout.values is None or rollout.current is not None:
             rollout = by_current_policy(rollout, self.model)
         with torch.no_grad():
             estimated = algorithm.estimate(rollout, update)

@@ -22,6 +22,8 @@ With more, the features of images no longer fit its caches.
 def by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
     """`rollout` with the values and distributions of `model`, and importance weights for V-trace.
 
+    Environments that acted by the current weights have theirs.
+
     PPO's clip then bounds the distance from the current policy, and V-trace corrects for the older
     policy that acted: Hilton, Cobbe and Schulman 2022, arXiv:2110.00641, section 3.
     """
@@ -29,20 +31,34 @@ def by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
     at_once = max(1, _UNROLLED // length)
     if model.recurrent or rollout.rewards.is_cuda:
         at_once = num_envs
-    outputs = [_unroll(rollout, slice(first, first + at_once), model)
-               for first in range(0, num_envs, at_once)]
-    params = torch.cat([part for part, _ in outputs], 1)[:-1]
-    values = torch.cat([part for _, part in outputs], 1)
+    current = slice(0, 0)
+    if rollout.current is not None and rollout.values is not None:
+        current = rollout.current
+    params = rollout.behaviour.clone()
+    values = params.new_empty(rollout.is_first.shape)
+    if rollout.values is not None:
+        values.copy_(rollout.values)
+    for start, stop in ((0, current.start), (current.stop, num_envs)):
+        for first in range(start, stop, at_once):
+            envs = slice(first, min(first + at_once, stop))
+            evaluated, values[:, envs] = _unroll(rollout, envs, model)
+            params[:, envs] = evaluated[:-1]
     log_probs = model.distribution.log_prob(params, rollout.actions)
     behaviour_log_probs = model.distribution.log_prob(rollout.behaviour, rollout.actions)
     rhos = (log_probs - behaviour_log_probs).exp()
     rhos = torch.where(rollout.valid, rhos, 1.0)  # 1 where the environment replaced the action
-    return replace(rollout, behaviour=params, values=values, rhos=rhos)
+    return replace(rollout, behaviour=params, values=values, rhos=rhos, current=None)
 
 
 def _unroll(rollout: Rollout, envs: slice, model: ActorCritic) -> tuple[Tensor, Tensor]:
     """The policy's parameters and the values of some environments of `rollout`."""
     mask = None if rollout.action_mask is None else rollout.action_mask[:, envs]
+    if rollout.stacks is not None and not model.recurrent:
+        # In the order of memory, in which past rollouts have their environments first.
+        inputs = model.inputs([part[:, envs].transpose(0, 1) for part in rollout.stacks])
+        params, values = model.unroll_inputs(inputs, rollout.is_first[:, envs].t(), (),
+                                             None if mask is None else mask.transpose(0, 1))
+        return params.transpose(0, 1), values.t()
     obs = map_parts(lambda part: part[:, envs], rollout.obs)
     state = tuple(part[envs] for part in rollout.state)
     return model.unroll(obs, rollout.is_first[:, envs], state, mask)
@@ -89,16 +105,43 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     a minibatch is whole environments in order of time, otherwise single steps, [1, N].
     """
     # With one epoch each input is used once. Raw inputs take a quarter of the memory until then.
-    prepares_late = pieces.epochs == 1 and rollout.inputs is None
-    whole = whole_batch(rollout, advantages, targets, model, extra, raw_inputs=prepares_late)
+    stacks = None
+    if pieces.epochs == 1 and rollout.inputs is None:
+        stacks = _stacks(rollout, model)
+    whole = whole_batch(rollout, advantages, targets, model, extra, raw_inputs=stacks is not None)
     for epoch in pieces.draw(rollout, recurrent=model.recurrent):
         # One copy to the device an epoch, since the host waits for each.
         on_device = torch.cat(epoch).to(rollout.rewards.device)
         for chosen in torch.split(on_device, [len(part) for part in epoch]):
             batch = _take(whole, chosen)
-            if prepares_late:
-                batch = replace(batch, inputs=model.inputs(batch.inputs))
+            if stacks is not None:
+                gathered = tuple(_gather(x, chosen, len(rollout.rewards), model.recurrent)
+                                 for x in stacks)
+                batch = replace(batch, inputs=model.inputs(gathered))
             yield batch
+
+
+def _stacks(rollout: Rollout, model: ActorCritic) -> tuple[Tensor, ...]:
+    """The stacks [T or T+1, B, ...] of `rollout`: those kept from acting, if there are any."""
+    if rollout.stacks is not None:
+        return rollout.stacks
+    return model.stacks(map_parts(lambda part: part[:-1], rollout.obs), rollout.is_first[:-1],
+                        rollout.state)
+
+
+def _gather(stacks: Tensor, chosen: Tensor, length: int, recurrent: bool) -> Tensor:
+    """The environments `chosen` of `stacks` [T or T+1, B, ...], or those steps as [1, N, ...].
+
+    Steps are numbered by time, then by environment. A whole environment is contiguous in past
+    rollouts, a whole step in others; neither is copied as a whole.
+    """
+    rows, num_envs = stacks.shape[:2]
+    if recurrent:
+        return stacks[:length].index_select(1, chosen)
+    if not stacks.is_contiguous() and stacks.transpose(0, 1).is_contiguous():
+        stacks = stacks.transpose(0, 1)
+        chosen = chosen % num_envs * rows + chosen // num_envs
+    return stacks.flatten(0, 1).index_select(0, chosen).unsqueeze(0)
 
 
 def whole_batch(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic,
@@ -106,7 +149,7 @@ def whole_batch(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
                 raw_inputs: bool = False) -> Minibatch:
     """All steps of `rollout` as one minibatch [T, B], without memory [1, T * B].
 
-    With `raw_inputs` the inputs are not prepared for the network.
+    With `raw_inputs` it has no inputs: the caller prepares those of each minibatch.
     """
     assert rollout.values is not None
     is_first = rollout.is_first[:-1]
@@ -115,10 +158,9 @@ def whole_batch(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
         inputs = tuple(part[:-1] for part in rollout.inputs)
         next_inputs = tuple(part[1:] for part in rollout.inputs)
     else:
-        obs = map_parts(lambda part: part[:-1], rollout.obs)
-        inputs = tuple(model.stacks(obs, is_first, rollout.state))
+        inputs = ()
         if not raw_inputs:
-            inputs = model.inputs(inputs)
+            inputs = model.inputs([part[:len(is_first)] for part in _stacks(rollout, model)])
     whole = Minibatch(
         inputs=inputs, is_first=is_first, state=rollout.state if model.recurrent else (),
         actions=rollout.actions, valid=rollout.valid,

@@ -7,7 +7,7 @@ once: rollouts of 20 with stacks of 4 take 24 frames of 84x84 bytes instead of 8
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,8 @@ _MOST = 1 << 53
 
 _PARTS = ("is_first", "actions", "rewards", "terminated", "valid", "action_mask", "behaviour")
 _STATE = "state."
+_STACKS = "stacks."
+"""Rows that other rows determine: checkpoints lack them."""
 
 
 class Replay:
@@ -50,6 +52,8 @@ class Replay:
                               f"--{key.replace('_', '-')}, for a resume {key} in its config.json")
         self._rows = {name: torch.empty((capacity, *part.shape[1:]), dtype=part.dtype)
                       for name, part in parts.items()}
+        self._saved = {name: part for name, part in self._rows.items()
+                       if name != "values" and not name.startswith(_STACKS)}
         self._steps_per_row = like.rewards.shape[0]
 
     def __len__(self) -> int:
@@ -80,20 +84,36 @@ class Replay:
         return self._take(torch.randint(len(self), (num_envs,), generator=generator), like)
 
     def all(self, like: Rollout) -> Rollout:
-        """All stored rollouts side by side, grouped by environment, on the device of `like`."""
+        """All stored rollouts side by side, on the device of `like`, which is the newest one.
+
+        They are in the order of the ring. On a CPU they are views of the rows.
+        """
+        rows = {name: part[:len(self)] for name, part in self._rows.items()}
         num_envs = like.rewards.shape[1]
-        return self._take(torch.arange(len(self)).view(-1, num_envs).t().flatten(), like)
+        first = (self.rollouts - num_envs) % self.capacity
+        return replace(self._rollout(rows, like), current=slice(first, first + num_envs))
+
+    def set_stacks(self, stacks: Sequence[Tensor]) -> None:
+        """Store the stacks [T+1, B, ...] of all stored rollouts, which `load` does not restore."""
+        for i, part in enumerate(stacks):
+            self._rows[f"{_STACKS}{i}"][:len(self)] = part.transpose(0, 1)
 
     def _take(self, rows: Tensor, like: Rollout) -> Rollout:
-        device = like.rewards.device
-        parts = {name: part.index_select(0, rows).to(device) for name, part in self._rows.items()}
+        return self._rollout({name: part.index_select(0, rows)
+                              for name, part in self._rows.items()}, like)
+
+    def _rollout(self, rows: Mapping[str, Tensor], like: Rollout) -> Rollout:
+        """The `rows` [B, T, ...] as a rollout [T, B, ...] on the device of `like`."""
+        parts = {name: part.to(like.rewards.device) for name, part in rows.items()}
         timed = {name: part.transpose(0, 1) for name, part in parts.items()
                  if not name.startswith(_STATE)}
         changes: dict[str, Any] = {name: timed[name] for name in _PARTS if name in timed}
         changes["obs"] = ({key: timed[f"obs.{key}"] for key in like.obs}
                           if isinstance(like.obs, Mapping) else timed["obs"])
         changes["state"] = tuple(parts[f"{_STATE}{i}"] for i in range(len(like.state)))
-        return replace(like, **changes, values=None, activation_cache=None)
+        if like.stacks is not None:
+            changes["stacks"] = tuple(timed[f"{_STACKS}{i}"] for i in range(len(like.stacks)))
+        return replace(like, **changes, values=timed.get("values"), activation_cache=None)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Tensors for a checkpoint in groups of about 64 MB: the count, then the rows in order."""
@@ -101,7 +121,7 @@ class Replay:
         groups = {"count": {"rollouts": torch.tensor(self.rollouts)}}
         for i, start in enumerate(range(0, len(self), size)):
             end = min(start + size, len(self))
-            groups[f"rows_{i}"] = {name: part[start:end] for name, part in self._rows.items()}
+            groups[f"rows_{i}"] = {name: part[start:end] for name, part in self._saved.items()}
         return groups
 
     def load(self, groups: Iterable[tuple[str, Mapping[str, Tensor]]], *,
@@ -121,7 +141,7 @@ class Replay:
             if start + rows > self.capacity:
                 raise ValueError(f"it holds more than the {self.capacity:,} rollouts of this "
                                  "replay")
-            for name, tensor in self._rows.items():
+            for name, tensor in self._saved.items():
                 part = group[name]
                 fits = part.dtype == tensor.dtype and part.shape[1:] == tensor.shape[1:]
                 if not fits or not part.isfinite().all():
@@ -144,7 +164,8 @@ def _rows(rollout: Rollout) -> dict[str, Tensor]:
         timed = {f"obs.{key}": part for key, part in obs.items()}
     else:
         timed = {"obs": obs}
-    for name in _PARTS:
+    timed |= {f"{_STACKS}{i}": part for i, part in enumerate(rollout.stacks or ())}
+    for name in (*_PARTS, "values"):
         part = getattr(rollout, name)
         if part is not None:
             timed[name] = part

@@ -19,6 +19,16 @@ def channels_last(images: Tensor) -> Tensor:
     return torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)
 
 
+def channels_at_end(x: Tensor) -> Tensor:
+    """A view [..., H, W, C] of images [..., C, H, W]; vectors [T, B, F] unchanged."""
+    return x.movedim(-3, -1) if x.dim() >= 4 else x
+
+
+def channels_first(x: Tensor) -> Tensor:
+    """A view [..., C, H, W] of images [..., H, W, C]; vectors [T, B, F] unchanged."""
+    return x.movedim(-1, -3) if x.dim() >= 4 else x
+
+
 def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
     """Bytes [N, C, H, W] as `dtype` in channels_last memory; floats unchanged."""
     return channels_last(images).to(dtype) if images.dtype == torch.uint8 else images

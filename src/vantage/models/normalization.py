@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -156,14 +156,35 @@ class PixelNormalizer(RunningStats):
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__(math.prod(shape))
         self.shape = shape
+        self._factors: tuple[tuple[Any, ...], Tensor, Tensor, Tensor, Tensor] | None = None
+        """What the factors for a stack depend on, mean and variance among it, and the factors."""
 
     def forward(self, x: Tensor, unit: float = 1.0) -> Tensor:
         """Stacked images `x` [N, k*C, H, W] as floats, normalised and multiplied by `unit`."""
-        scale = unit / self.var.sqrt().clamp(min=self.LEAST_DEVIATION)
-        shift = -self.mean * scale
-        scale = self._for_stack(scale, x)
-        shift = self._for_stack(shift, x)
+        scale, shift = self._stack_factors(x, unit)
         return torch.addcmul(shift, x, scale).clamp_(-unit * self.CLIP, unit * self.CLIP)
+
+    def _stack_factors(self, x: Tensor, unit: float) -> tuple[Tensor, Tensor]:
+        """What the pixels of `x` are multiplied by, and what is then added.
+
+        On a CPU they are computed once for the same statistics: it takes as long as normalising
+        eight images. Statistics are compared by value, since other processes may change them.
+        """
+        key = (unit, x.shape[1], x.is_contiguous(memory_format=torch.channels_last))
+        known = self._factors if self._remembers() else None
+        if (known is not None and known[0] == key and known[1].equal(self.mean)
+                and known[2].equal(self.var)):
+            return known[3], known[4]
+        pixel_scale = unit / self.var.sqrt().clamp(min=self.LEAST_DEVIATION)
+        scale = self._for_stack(pixel_scale, x)
+        shift = self._for_stack(-self.mean * pixel_scale, x)
+        if self._remembers():
+            self._factors = key, self.mean.clone(), self.var.clone(), scale, shift
+        return scale, shift
+
+    def _remembers(self) -> bool:
+        """Whether factors are kept: a GPU would make the host wait for the comparison."""
+        return self.mean.device.type == "cpu" and torch._C._get_tracing_state() is None
 
     def _for_stack(self, pixels: Tensor, x: Tensor) -> Tensor:
         """A number for each pixel, repeated for each frame of `x`, in the memory format of `x`."""

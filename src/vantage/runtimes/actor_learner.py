@@ -101,7 +101,7 @@ class ActorLearner:
             rows = math.ceil(needs.size / (self.config.num_processes * self.rollout_length))
             self.replay = Replay(max(rows, like.rewards.shape[1]), like, self._replay_bytes)
         if reuse is not None and reuse.past_rollouts > 0:
-            like = empty_rollout(self.model, position, self.rollout_length)
+            like = empty_rollout(self.model, position, self.rollout_length, values=True)
             rows = like.rewards.shape[1] * self.config.runtime.rollouts_per_update
             self.past = Replay((1 + reuse.past_rollouts) * rows, like, self._replay_bytes,
                                key="past_rollouts")
@@ -130,7 +130,7 @@ class ActorLearner:
         needs = self.learner.needs
         num_rollouts = self.config.runtime.rollouts_per_update
         activation_cache = learns and needs.activation_cache and num_rollouts == 1
-        values = learns and needs.reuse is not None and self.past is None
+        values = learns and needs.reuse is not None
         self._after = self.position
         for _ in range(num_rollouts):
             part = collect(self.model, self.envs, self._after, length=self.rollout_length,
@@ -266,6 +266,11 @@ class ActorLearner:
                 raise ValueError("it has none")
             in_update = self.envs.num_envs * self.config.runtime.rollouts_per_update
             self.past.load(groups.items(), multiple=in_update)
+            if self.past.rollouts:
+                like = empty_rollout(self.model, self.position, self.rollout_length, values=True)
+                past = self.past.all(like)
+                if past.stacks is not None:
+                    self.past.set_stacks(self.model.stacks(past.obs, past.is_first, past.state))
         except (KeyError, OverflowError, RuntimeError, ValueError) as error:
             return ["the past rollouts of the checkpoint do not fit past_rollouts, so they are "
                     f"collected again: {error}; this resume is not exact"]
