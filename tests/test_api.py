@@ -130,6 +130,15 @@ def test_a_loop_over_make_env_plays_the_games_of_evaluate(env: str, keys: dict[s
     own.close()
 
 
+def test_make_env_keeps_the_info_of_the_environment() -> None:
+    agent = vantage.train("a2c", env="tiny:Leveled", run="run", steps=16, num_envs=2, rollout_length=4, hidden=[4],
+                          threads=1, eval_every=0, tensorboard=False, reset_options={"level": 4})
+    env = agent.make_env()
+    assert env.reset()[1] == {"level": 4}
+    info = env.step(1)[4]
+    assert info["is_success"] is True and info["name"] == "text" and info["nested"] == {"depth": 1}
+
+
 def test_make_env_draws_or_says_that_it_cannot(cartpole_run: Path, tmp_path: Path) -> None:
     agent = vantage.load(cartpole_run)
     env = agent.make_env(render_mode="rgb_array")

@@ -259,6 +259,16 @@ def _array_spec(spec: Mapping[str, Any]) -> ArraySpec:
     )
 
 
+SUCCESS = "is_success"
+"""Key of `info` whose mean is a success rate, as elsewhere."""
+MOST_NUMBERS = 32
+"""Most numbers of an `info` that become metrics."""
+LONGEST_NAME = 64
+"""Most characters of their names."""
+LARGEST_NUMBER = 1e100
+"""Largest magnitude of these numbers; metrics.jsonl is read up to it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Episode:
     """One finished game.
@@ -270,5 +280,17 @@ class Episode:
     score: float
     length: int
     info: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """Small values in the `info` of the last step: numbers, short texts and arrays. Empty on Atari
-    and for the environments of data-parallel ranks above 0."""
+    """Small values in the `info` of the last step: numbers, short texts and arrays. Empty on Atari;
+    of data-parallel ranks above 0, `numbers` alone."""
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """The finite numbers and bools of `info` as metrics hold them: `is_success`, then by name.
+
+        At most `MOST_NUMBERS` of them.
+        """
+        numbers = {name: float(value) for name, value in self.info.items()
+                   if isinstance(value, bool | int | float) and abs(value) <= LARGEST_NUMBER
+                   and name.isprintable() and 0 < len(name) <= LONGEST_NAME}
+        names = sorted(numbers, key=lambda name: (name != SUCCESS, name))
+        return {name: numbers[name] for name in names[:MOST_NUMBERS]}

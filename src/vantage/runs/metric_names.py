@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from statistics import fmean
 
 from vantage.errors import ConfigError
+from vantage.specs import MOST_NUMBERS, SUCCESS
 
 STEP, SECONDS = "step", "seconds"
 """What each line of metrics.jsonl begins with."""
@@ -12,10 +14,11 @@ STEP, SECONDS = "step", "seconds"
 METRICS: frozenset[str] = frozenset({
     # The last `return_window` training games
     "rollout/ep_rew_mean", "rollout/ep_rew_min", "rollout/ep_rew_max", "rollout/ep_len_mean",
-    "rollout/episodes",
+    "rollout/episodes", "rollout/success_rate",
     # Evaluations
     "eval/mean_reward", "eval/mean_ep_length", "eval/cut_games", "eval/deterministic", "eval/step",
     "eval/mean_reward_deterministic", "eval/mean_reward_sampled", "eval/second_mean_reward",
+    "eval/success_rate",
     # Updates of any algorithm
     "train/learning_rate", "train/grad_norm", "train/policy_loss", "train/value_loss",
     "train/entropy", "train/explained_variance", "train/policy_lag",
@@ -35,10 +38,30 @@ METRICS: frozenset[str] = frozenset({
 OF_NODES: tuple[str, ...] = ("ray/fps/", "ray/policy_lag/", "ray/restarts/")
 """What the address of a node of Ray follows."""
 
+OF_INFO: tuple[str, ...] = ("rollout/info/", "eval/info/")
+"""What the name of a number in an episode's last `info` follows."""
+
+
+def info_means(numbers: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each number over the episodes that have it, `is_success` first, then by name."""
+    values: dict[str, list[float]] = {}
+    for each in numbers:
+        for name, value in each.items():
+            values.setdefault(name, []).append(value)
+    names = sorted(values, key=lambda name: (name != SUCCESS, name))
+    return {name: fmean(values[name]) for name in names[:MOST_NUMBERS]}
+
+
+def info_metrics(group: str, numbers: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """`info_means` as metrics of `group`: GROUP/success_rate of `is_success`, GROUP/info/NAME."""
+    means = info_means(numbers)
+    return {f"{group}/success_rate" if name == SUCCESS else f"{group}/info/{name}": value
+            for name, value in means.items()}
+
 
 def is_metric(name: str) -> bool:
     """Vantage itself writes a metric of this name, in this run or another."""
-    return name in METRICS or name.startswith(OF_NODES)
+    return name in METRICS or name.startswith((*OF_NODES, *OF_INFO))
 
 
 def check_free(name: object, of_algorithm: Collection[str]) -> str:

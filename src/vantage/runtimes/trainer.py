@@ -172,7 +172,7 @@ class Trainer:
     def log(self, name: str, value: float) -> None:
         """Add a metric of your own to the next report, metrics.jsonl and TensorBoard.
 
-            trainer.log("rollout/success_rate", 0.7)
+            trainer.log("my/success_rate", 0.7)
 
         `name` must not be that of another metric; docs/training.md lists Vantage's. Several values
         of one name are averaged. After the last update this has no effect, so that the body of a
