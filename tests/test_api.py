@@ -66,7 +66,7 @@ def test_a_trainer_takes_groups_but_not_beside_a_config(tmp_path: Path) -> None:
 
 def test_help_explains_every_config_field(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "500")
+    monkeypatch.setenv("COLUMNS", "650")
     shown = ""
     for algo in ("a2c", "ppo", "a3c", "acer"):
         with pytest.raises(SystemExit):

@@ -21,8 +21,8 @@ class EnvConfig:
     num_envs: int = key(8, "environments of the run, divided evenly among its processes; 0, with "
                            "hogwild and ray: envs_per_worker times num_workers", low=0, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
-    reset_options: str = key("{}", "JSON object of options for reset, or a list of stages, "
-                                   "pairs of an environment's episode and its options")
+    reset_options: str = key("{}", "JSON object of options for reset, or stages by the "
+                                   "environment's episodes")
     vector: str = key("sync", "async: each environment in its own process (not Atari)",
                       choices=("sync", "async"))
     env_timeout: float = key(120.0, "seconds without an answer after which an environment counts "

@@ -5,12 +5,15 @@ They stay on their device until the host reads them all at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
 import torch
 from torch import Tensor
+
+from vantage.errors import NonFiniteError
 
 Number = float | Tensor
 """A number, or a tensor [] that the host has not read."""
@@ -70,3 +73,21 @@ def means(rows: list[dict[str, float]]) -> dict[str, float]:
     """The mean of each metric over the steps that have logged it, without the loss."""
     names = dict.fromkeys(name for row in rows for name in row if name != LOSS)
     return {name: fmean(row[name] for row in rows if name in row) for name in names}
+
+
+def check_finite(metrics: Mapping[str, Number], kind: str, learned: Tensor, step: int) -> None:
+    """Raises NonFiniteError if the loss or the gradient norm is not finite.
+
+    The message has the range of `learned`, the rewards or value targets that `kind` names.
+    """
+    if math.isfinite(metrics["train/grad_norm"]) and math.isfinite(metrics[LOSS]):
+        return
+    terms = ", ".join(f"{name.removeprefix('train/')} {float(value):.4g}"
+                      for name, value in metrics.items() if name != LOSS)
+    if learned.numel():  # a rank may have no part of a minibatch
+        terms += (f"; {kind} of this process from {learned.min().item():.4g} to "
+                  f"{learned.max().item():.4g}")
+    raise NonFiniteError(
+        f"the loss at step {step} is not finite (loss {float(metrics[LOSS]):.4g}, {terms}). The "
+        "weights were not changed. Try a lower --lr, --max-grad-norm 0.5, or --obs-norm / "
+        "--reward-norm if observations or rewards are large")

@@ -17,7 +17,7 @@ from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 _LARGEST_SIDE = 10**7
 """Bound of a side of an observation or an action."""
-_LEARNED = ("model", "average", "optimizer", "rewards")
+_LEARNED = ("model", "average", "ema", "optimizer", "rewards", "learning_rate")
 """Groups whose tensors must be finite. Those of environments may hold any values."""
 COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_steps",
             "last_eval_steps")

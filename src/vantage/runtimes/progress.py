@@ -113,6 +113,8 @@ class Progress:
         """Further metrics, of the runtime."""
         self._rates: dict[str, float] = {}
         """The losses and rates of the last metrics."""
+        self.learning_rate: float | None = None
+        """The mean learning rate of the last update; None before the first."""
         self.new_advances: list[Advance] | None = None
         """If a caller sets a list, `add` appends every advance to it."""
         self.new_episodes: deque[Episode] | None = None
@@ -162,6 +164,7 @@ class Progress:
         self.unsaved |= advance.unsaved
         if advance.updates:
             self.logged |= advance.metrics.keys()
+            self.learning_rate = advance.means().get("train/learning_rate", self.learning_rate)
         self._sum += advance
         self._sum.episodes = ()
 
