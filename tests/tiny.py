@@ -277,3 +277,23 @@ class Leveled(Tiny):
         self.info = {"is_success": bool(action), "level": self.level, "name": "text", "nested": {"depth": 1},
                      "ratio": math.nan}
         return action, self.t == 2
+
+
+class Hidden(Tiny):
+    """The sixth step pays what only the part `state` shows, whatever the actions: needs a critic that sees it."""
+
+    limit = 6
+
+    def __init__(self) -> None:
+        super().__init__()
+        box = spaces.Box(-10, 10, (1,), np.float32)
+        self.observation_space = spaces.Dict({"image": box, "state": box})
+
+    def begin(self) -> None:
+        self.pays = float(self.np_random.choice([-1, 1]))
+
+    def obs(self) -> Any:
+        return {"image": np.array([self.t / 6], np.float32), "state": np.array([self.pays], np.float32)}
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        return self.pays * (self.t == self.limit), self.t == self.limit

@@ -34,8 +34,7 @@ from vantage.errors import ConfigError
 from vantage.keys.objects import shown_name
 from vantage.learning.evaluation import play_games, result_of
 from vantage.runs.handed_over import ARGUMENTS, handed_over, objects_of
-from vantage.runs.metric_names import info_means
-from vantage.specs import SUCCESS
+from vantage.runs.metric_names import SUCCESS, info_means, numbers_of
 from vantage.types import Episode
 
 log = logging.getLogger(__name__)
@@ -80,7 +79,7 @@ class Evaluation:
     @property
     def info_means(self) -> dict[str, float]:
         """Means of the numbers in the `info` of the games' last steps, `is_success` first."""
-        return info_means(Episode(0, 0.0, 0, info).numbers for info in self.infos)
+        return info_means(map(numbers_of, self.infos))
 
     @property
     def success_rate(self) -> float | None:

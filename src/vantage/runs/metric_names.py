@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from statistics import fmean
+from typing import Any
 
 from vantage.errors import ConfigError
-from vantage.specs import MOST_NUMBERS, SUCCESS
 
 STEP, SECONDS = "step", "seconds"
 """What each line of metrics.jsonl begins with."""
@@ -42,14 +42,35 @@ OF_INFO: tuple[str, ...] = ("rollout/info/", "eval/info/")
 """What the name of a number in an episode's last `info` follows."""
 
 
+SUCCESS = "is_success"
+"""Key of `info` whose mean is a success rate, as elsewhere."""
+_MOST_NUMBERS = 32
+_LONGEST_NAME = 64
+_LARGEST_NUMBER = 1e100  # metrics.jsonl is read up to it
+
+
+def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers and bools of `info` as metrics hold them: `is_success`, then by name.
+
+    At most 32 of them, with names of up to 64 characters.
+    """
+    numbers = {name: float(value) for name, value in info.items()
+               if isinstance(value, bool | int | float) and abs(value) <= _LARGEST_NUMBER
+               and name.isprintable() and 0 < len(name) <= _LONGEST_NAME}
+    return {name: numbers[name] for name in _first_names(numbers)}
+
+
+def _first_names(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: (name != SUCCESS, name))[:_MOST_NUMBERS]
+
+
 def info_means(numbers: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each number over the episodes that have it, `is_success` first, then by name."""
     values: dict[str, list[float]] = {}
     for each in numbers:
         for name, value in each.items():
             values.setdefault(name, []).append(value)
-    names = sorted(values, key=lambda name: (name != SUCCESS, name))
-    return {name: fmean(values[name]) for name in names[:MOST_NUMBERS]}
+    return {name: fmean(values[name]) for name in _first_names(values)}
 
 
 def info_metrics(group: str, numbers: Iterable[Mapping[str, float]]) -> dict[str, float]:

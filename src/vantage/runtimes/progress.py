@@ -14,7 +14,7 @@ from typing import Any
 
 from vantage.config.config import Config
 from vantage.envs.interface import LONGEST_GAME
-from vantage.runs.metric_names import info_metrics
+from vantage.runs.metric_names import info_metrics, numbers_of
 from vantage.runs.validation import COUNTERS, FLAGS
 from vantage.types import Episode
 
@@ -155,7 +155,7 @@ class Progress:
         self.episodes += len(advance.episodes)
         if advance.episodes:
             self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
-            self.recent_numbers.extend(episode.numbers for episode in advance.episodes)
+            self.recent_numbers.extend(numbers_of(each.info) for each in advance.episodes)
             self._recent_metrics = None
             if self.new_episodes is not None:
                 self.new_episodes.extend(advance.episodes)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vantage.config.config import Config
 from vantage.learning.learner import Learner
+from vantage.runs.metric_names import numbers_of
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.child_processes import prepare_process
@@ -134,7 +135,7 @@ def exchange(weights: SharedRankWeights | RankWeights, config: Config,
 
     Numbers in the `info` of episodes are exchanged in updates where a rank has some.
     """
-    numbers = [episode.numbers for episode in advance.episodes]
+    numbers = [numbers_of(episode.info) for episode in advance.episodes]
     rows = weights.all_gather(_row_of(config, advance, has_numbers=any(numbers)))
     texts = ["[]"] * len(rows)
     if rows[:, 0].any():

@@ -21,11 +21,10 @@ from vantage.keys.fields import in_short
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over, run_of, with_code_of
-from vantage.runs.metric_names import info_means
+from vantage.runs.metric_names import SUCCESS, info_means
 from vantage.runs.metrics import FILE_NAME, read_metrics
 from vantage.runs.mirror import URL, URL_SIGNATURE
 from vantage.runs.trust import SIGNATURE
-from vantage.specs import SUCCESS
 from vantage.tools.curves import Lines, group_curves, make_curve
 from vantage.tools.plot import draw
 from vantage.tools.record import record
