@@ -103,7 +103,7 @@ def test_steps_equal_the_unrolled_policy_and_its_values() -> None:
 @pytest.mark.parametrize(("keys", "words"), [
     ({"critic_obs": "stat"}, r"names 'stat', and the observation has image, state"),
     ({"critic_obs": "image,state"}, "leaves the actor no part"),
-    ({"critic_obs": "state", "separate": False}, "give --separate"),
+    ({"critic_obs": "state", "separate": False}, "give separate"),
     ({"critic_obs": "state", "frame_stack": 2}, "frame_stack=1"),
     ({"critic_obs": "state", "env": "CartPole-v1"}, "is no Dict")])
 def test_parts_of_the_critic_are_refused_where_they_cannot_work(keys: dict[str, Any], words: str) -> None:
