@@ -66,7 +66,7 @@ def test_a_trainer_takes_groups_but_not_beside_a_config(tmp_path: Path) -> None:
 
 def test_help_explains_every_config_field(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setenv("COLUMNS", "500")
+    monkeypatch.setenv("COLUMNS", "650")
     shown = ""
     for algo in ("a2c", "ppo", "a3c", "acer"):
         with pytest.raises(SystemExit):
@@ -128,6 +128,15 @@ def test_a_loop_over_make_env_plays_the_games_of_evaluate(env: str, keys: dict[s
     own.step(agent.act(obs, agent.initial_state(), action_mask=info.get("action_mask"))[0])
     assert loop(own, agent, 2) == pytest.approx(expected[1:]), "the first game was left"
     own.close()
+
+
+def test_make_env_keeps_the_info_of_the_environment() -> None:
+    agent = vantage.train("a2c", env="tiny:Leveled", run="run", steps=16, num_envs=2, rollout_length=4, hidden=[4],
+                          threads=1, eval_every=0, tensorboard=False, reset_options={"level": 4})
+    env = agent.make_env()
+    assert env.reset()[1] == {"level": 4}
+    info = env.step(1)[4]
+    assert info["is_success"] is True and info["name"] == "text" and info["nested"] == {"depth": 1}
 
 
 def test_make_env_draws_or_says_that_it_cannot(cartpole_run: Path, tmp_path: Path) -> None:

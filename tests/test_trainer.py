@@ -232,9 +232,9 @@ def test_a_logged_value_is_in_the_next_report_and_in_the_next_line() -> None:
             trainer.log("my/metric", "x")  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="'step' is no name of a metric"):
             trainer.log("step", 1)
-        trainer.log("rollout/success_rate", 0.5)
+        trainer.log("my/success_rate", 0.5)
     assert [line["my/metric"] for line in read_metrics(Path("run"))] == [3]
-    assert [line["rollout/success_rate"] for line in read_metrics(Path("run"))] == [0.5]
+    assert [line["my/success_rate"] for line in read_metrics(Path("run"))] == [0.5]
 
 
 def test_a_value_logged_while_iterating_joins_the_next_report() -> None:
@@ -435,7 +435,9 @@ def test_an_evaluation_has_the_infos_of_the_last_steps(capsys: pytest.CaptureFix
     result = vantage.evaluate(agent, episodes=8, deterministic=False)
     successes = [info["is_success"] for info in result.infos]
     assert len(successes) == 8 and all(info["place"].shape == (2,) for info in result.infos)
-    assert f", is_success {np.mean(successes):.3g}>" in repr(result)
+    assert result.success_rate == np.mean(successes) and list(result.info_means) == ["is_success"]
+    assert f", success rate {np.mean(successes):.3g}>" in repr(result)
+    assert f"), success rate {np.mean(successes):.3g} over 8 games" in result.sentence()
     assert main(["evaluate", "run", "--episodes", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["infos"][0]["place"] == [0, 0]
 

@@ -258,3 +258,42 @@ class Signalling(DelayedReward):
                     signal.pause()  # the death of the parent ends this process
                 break
         return super().play(action)
+
+
+class Leveled(Tiny):
+    """Two steps; the `level` of a reset's options is shown and reported, and the last action is the success."""
+
+    size = 2
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        self.level = -1 if options is None else options.pop("level")
+        self.info = {"level": self.level}
+        return super().reset(seed=seed)
+
+    def obs(self) -> Any:
+        return np.array([self.level, self.t], np.float32)
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        self.info = {"is_success": bool(action), "level": self.level, "name": "text", "nested": {"depth": 1},
+                     "ratio": math.nan}
+        return action, self.t == 2
+
+
+class Hidden(Tiny):
+    """The sixth step pays what only the part `state` shows, whatever the actions: needs a critic that sees it."""
+
+    limit = 6
+
+    def __init__(self) -> None:
+        super().__init__()
+        box = spaces.Box(-10, 10, (1,), np.float32)
+        self.observation_space = spaces.Dict({"image": box, "state": box})
+
+    def begin(self) -> None:
+        self.pays = float(self.np_random.choice([-1, 1]))
+
+    def obs(self) -> Any:
+        return {"image": np.array([self.t / 6], np.float32), "state": np.array([self.pays], np.float32)}
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        return self.pays * (self.t == self.limit), self.t == self.limit

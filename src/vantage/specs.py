@@ -4,8 +4,8 @@ quickly."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -195,6 +195,24 @@ class EnvSpec:
         """The names of the parts, sorted; () if the observation is a single array."""
         return tuple(sorted(self.obs)) if isinstance(self.obs, Mapping) else ()
 
+    def is_within(self, place: int, names: Collection[str]) -> bool:
+        """Whether the part at a `place` is one of `names` of the Dict, or within one of them."""
+        return bool(self.keys) and self.keys[place].partition("/")[0] in names
+
+    def without(self, names: Collection[str]) -> EnvSpec:
+        """The spec without the parts in `names` of the Dict."""
+        if not names or isinstance(self.obs, ArraySpec):
+            return self
+        obs = {key: part for place, (key, part) in enumerate(zip(self.keys, self.parts, strict=True))
+               if not self.is_within(place, names)}
+        space = self.space
+        if space is not None and space["type"] != "Dict":
+            space = None
+        elif space is not None:
+            spaces = {name: each for name, each in space["spaces"].items() if name not in names}
+            space = {**space, "spaces": spaces}
+        return replace(self, obs=obs, space=space)
+
     def observes_as(self, other: EnvSpec) -> bool:
         """Whether a policy for one spec can read the observations of the other."""
         return self.keys == other.keys and all(map(ArraySpec.agrees, self.parts, other.parts))
@@ -270,5 +288,5 @@ class Episode:
     score: float
     length: int
     info: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """Small values in the `info` of the last step: numbers, short texts and arrays. Empty on Atari
-    and for the environments of data-parallel ranks above 0."""
+    """Small values in the `info` of the last step: numbers, short texts and arrays. Empty on Atari;
+    of data-parallel ranks above 0, its finite numbers alone."""

@@ -120,7 +120,8 @@ class Spoiled(PPO):
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop_tf", "AdamW"])
 def test_an_update_with_a_minibatch_that_is_not_finite_changes_nothing(
         optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = vantage.configure(f"{__name__}:Spoiled", **SHORT, epochs=2, minibatch_size=8, optimizer=optimizer)
+    config = vantage.configure(f"{__name__}:Spoiled", **SHORT, epochs=2, minibatch_size=8, optimizer=optimizer,
+                               eval_ema=0.9)
     with begun(config) as one:
         learner = one.learner
         coefficients = learner._coefficients

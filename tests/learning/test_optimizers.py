@@ -8,7 +8,7 @@ from torch import nn
 
 from vantage.errors import ConfigError
 from vantage.learning.config import OPTIMIZERS, OptimizerConfig
-from vantage.learning.optimizers import STATISTICS, Optimizer, make_optimizer
+from vantage.learning.optimizers import STATISTICS, Optimizer, make_optimizer, within
 
 
 def optimizer_of(name: str, vector: torch.Tensor, *, eps: float, decay: float) -> Optimizer:
@@ -83,3 +83,26 @@ def test_optimizers_that_cannot_be_used_are_refused(name: str, message: str) -> 
 
 def test_the_config_knows_which_optimisers_can_be_shared() -> None:
     assert set(OPTIMIZERS) == set(STATISTICS)
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_a_scaled_rate_moves_the_critic_as_an_optimiser_of_its_own(name: str) -> None:
+    config = OptimizerConfig(name, critic_lr_scale=0.25)
+    whole = torch.zeros(100)
+    scaled = make_optimizer(config, whole, [slice(10, 30), slice(90, 100)])
+    apart = torch.zeros(100)
+    pieces = [(slice(0, 10), 1), (slice(10, 30), 0.25), (slice(30, 90), 1), (slice(90, 100), 0.25)]
+    own = [make_optimizer(OptimizerConfig(name), apart[place]) for place, _ in pieces]
+    for gradient in gradients():
+        scaled.step(gradient, lr=0.1)
+        for (place, scale), each in zip(pieces, own, strict=True):
+            each.step(gradient[place], lr=0.1 * scale)
+    torch.testing.assert_close(whole, apart)
+    part = slice(20, 95)
+    assert within([slice(10, 30), slice(90, 100)], part) == [slice(0, 10), slice(70, 75)]
+    assert within([slice(0, 5)], part) == []
+
+
+def test_a_scaled_rate_needs_an_optimiser_of_ours() -> None:
+    with pytest.raises(ConfigError, match="critic_lr_scale has no effect on optimizer=AdamW"):
+        make_optimizer(OptimizerConfig("AdamW", critic_lr_scale=0.5), torch.zeros(2))

@@ -11,7 +11,7 @@ import torch
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.runs.metric_names import METRICS, OF_NODES, is_metric
+from vantage.runs.metric_names import METRICS, OF_INFO, OF_NODES, is_metric
 from vantage.runs.metrics import read_metrics
 
 SHORT: dict[str, Any] = {"env": "tiny:Bandit", "num_envs": 2, "rollout_length": 8, "hidden": [4], "steps": 96,
@@ -22,6 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ppo": {"eval_every": 0, "env": "Pendulum-v1"},
     "acer": {"eval_every": 0, "replay_start": 0},
     "acer of a Box": {"eval_every": 0, "replay_start": 0, "env": "Pendulum-v1"},
+    "a2c with a success": {"eval_every": 16, "max_eval_share": 1, "env": "tiny:Leveled"},
     "a3c": {"eval_every": 0, "num_workers": 1}}
 DOCUMENTED = Path(__file__).parents[2] / "docs/training.md"
 
@@ -43,6 +44,8 @@ def test_the_table_has_the_metrics_of_all_algorithms_and_runtimes(tmp_path: Path
             written |= report.metrics.keys()
         for line in read_metrics(run):
             written |= line.keys() - {"step", "seconds"}
+    assert {name for name in written if name.startswith(OF_INFO)} == {f"{prefix}level" for prefix in OF_INFO}
+    written = {name for name in written if not name.startswith(OF_INFO)}
     assert written == {name for name in METRICS if not name.startswith(("ray/", "final/"))}
 
 
@@ -53,17 +56,18 @@ def test_the_documentation_lists_the_table() -> None:
         first, *others = re.findall("`([^`]+)`", row)
         group = first.partition("/")[0]
         names |= {first, *(f"{group}/{name}" for name in others)}
-    assert names == METRICS | {f"{prefix}NODE" for prefix in OF_NODES}
+    assert names == METRICS | {f"{prefix}NODE" for prefix in OF_NODES} | {f"{prefix}NAME" for prefix in OF_INFO}
 
 
 def test_a_metric_of_the_user_has_any_name_but_that_of_another_metric() -> None:
     with vantage.Trainer(Extra, run="run", **SHORT) as trainer:
         trainer.update()
-        for name in ("rollout/success_rate", "train/my_loss", "eval/mine", "ray/fps", "loss"):
+        for name in ("my/success_rate", "train/my_loss", "eval/mine", "ray/fps", "loss"):
             trainer.log(name, 1)
         assert trainer.update().metrics["train/my_loss"] == 1
         for name, owner in (("rollout/ep_rew_mean", "Vantage writes"), ("eval/second_mean_reward", "Vantage writes"),
-                            ("ray/fps/10.0.0.1", "Vantage writes"), ("train/extra", "the algorithm logs")):
+                            ("ray/fps/10.0.0.1", "Vantage writes"), ("rollout/info/x", "Vantage writes"),
+                            ("train/extra", "the algorithm logs")):
             own = f"my/{name.rpartition('/')[2]}"
             with pytest.raises(ConfigError, match=f"'{name}' is a metric that {owner} itself; .* such as '{own}'"):
                 trainer.log(name, 1)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import vantage
+from vantage.runs.metric_names import numbers_of
 from vantage.runtimes.progress import Advance, Progress
 from vantage.types import Episode
 
@@ -22,6 +25,21 @@ def test_scores_are_logged_by_their_mean_worst_and_best_of_the_last_hundred() ->
     progress.add(Advance(steps=1, episodes=tuple(Episode(0, float(score), 5) for score in (-900, 900, *range(100)))))
     found = progress.metrics()
     assert [found[f"rollout/ep_rew_{what}"] for what in ("min", "mean", "max")] == [0, 49.5, 99]
+
+
+def test_numbers_of_the_last_infos_are_logged_by_their_mean_over_the_window() -> None:
+    progress = Progress(1, window=3)
+    infos = ({"is_success": True}, {"is_success": True, "coins": 4, "name": "x"}, {"coins": 7.0, "bad": math.inf},
+             {"is_success": False, "coins": 1})
+    progress.add(Advance(steps=1, episodes=tuple(Episode(0, 1.0, 5, info) for info in infos)))
+    assert list(progress.recent_numbers[0]) == ["is_success", "coins"], "the success comes first"
+    resumed = Progress(1, window=3)
+    resumed.load(progress.state())
+    for each in (progress, resumed):
+        found = {name: value for name, value in each.metrics().items() if "info" in name or "success" in name}
+        assert found == {"rollout/success_rate": 0.5, "rollout/info/coins": 4.0}
+    many = {f"n{i:02}": i for i in range(40)} | {"is_success": 1, "": 2, "a" * 65: 3}
+    assert list(numbers_of(many)) == ["is_success", *(f"n{i:02}" for i in range(31))]
 
 
 def test_the_goal_of_training_games_is_their_mean_over_the_window() -> None:

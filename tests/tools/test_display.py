@@ -47,6 +47,13 @@ def test_the_panel_shows_progress_and_metrics_below_notes_and_log_messages(width
                                              "runs/[x]/a2c-1"))
 
 
+def test_the_line_of_progress_has_the_success_rate_when_there_is_one() -> None:
+    assert "success" not in progress_line(CONFIG, report(10), {"eval/mean_reward": 3.0})
+    line = progress_line(CONFIG, report(10, **{"rollout/success_rate": 0.25}),
+                         {"eval/mean_reward": 3.0, "eval/success_rate": 0.75})
+    assert "return -20.5  success 0.25  entropy" in line and line.endswith("evaluation 3  its success 0.75")
+
+
 def test_sixty_columns_hold_every_name_and_the_progress_in_one_line() -> None:
     display, file = live_display(60)
     names = ("train/explained_variance", "train/learning_rate", "rollout/ep_len_mean", "rollout/ep_rew_max",

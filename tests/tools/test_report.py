@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import re
 import shutil
@@ -104,3 +105,11 @@ def test_the_page_names_what_is_missing(
     page = report(copy, episodes=1).read_text()
     assert "metrics.jsonl is missing" in page and "MB of video are too much" in page
     assert any("summary.json is missing" in message for message in caplog.messages)
+
+
+def test_the_table_has_the_means_of_the_infos_of_each_way_to_play() -> None:
+    sampled = vantage.Evaluation("X-v0", 2, False, 1.0, 0.0, 1.0, 1.0, 5.0, [1.0, 1.0], 0, "best", 9,
+                                 infos=[{"coins": 2, "is_success": True}, {"coins": 5, "is_success": False}])
+    both = dataclasses.replace(sampled, deterministic=True, infos=[{}, {"is_success": True}], other=sampled)
+    page = Page(module._evaluation(both))
+    assert page.text.endswith("stepssuccess ratecoins" "most probable1.000.001151" "sampled1.000.001150.53.5")

@@ -6,8 +6,12 @@ All seeds are below 2^31: ale-py takes larger ones as errors and negative ones a
 from __future__ import annotations
 
 import zlib
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 
 def derive_seed(seed: int, *path: int | str) -> int:
@@ -29,3 +33,11 @@ def episode_seed(seed: int, stream: int, env: int, episode: int) -> int:
 def _draw(*words: int) -> int:
     """32 random bits."""
     return int(np.random.SeedSequence(words).generate_state(1)[0])
+
+
+def restore_generator(generator: Generator, state: Tensor) -> bool:
+    """Set the generator's state; returns False if `state` is of another kind of device."""
+    if state.shape != generator.get_state().shape:
+        return False
+    generator.set_state(state)
+    return True

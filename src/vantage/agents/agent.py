@@ -61,7 +61,8 @@ class Agent:
     """Converts observations in the policy's or the environment's form."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "read", Reader(self.model.spec, self.config.env.kinds_of_parts))
+        kinds = self.config.env.kinds_of_parts
+        object.__setattr__(self, "read", Reader(self.model.acting_spec, kinds))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles make a reader of their own, which consists of functions."""
@@ -109,8 +110,12 @@ class Agent:
         return model, Description(config, model.spec, self.step, self.checkpoint, self.scores)
 
     def initial_state(self, batch: int = 1) -> State:
-        """The policy's state before an episode's first observation."""
-        return self.model.initial_state(batch)
+        """The policy's state before an episode's first observation.
+
+        With critic_obs, it has no state of the critic.
+        """
+        state = self.model.initial_state(batch)
+        return state[:self.model.actor.num_states] if self.model.policy.critic_parts else state
 
     def make_env(self, *, seed: int = 0,
                  render_mode: Literal["rgb_array"] | None = None) -> PolicyEnv:
@@ -160,6 +165,8 @@ class Agent:
         joined by "/" for Dict spaces. Atari policies, and policies of earlier versions, accept only
         the second form. Box actions are in the environment's units and not clipped.
 
+        Parts that only the critic saw (critic_obs) may be left out and have no effect.
+
         A single observation without the batch axis gives a single action; the state keeps a batch
         of 1. `state`, tensors or arrays, may be left out if the policy has none. `action_mask` is
         an array [B, A], or a tuple with one array per component of the action. `deterministic`
@@ -172,6 +179,10 @@ class Agent:
         another batch size, or the policy was trained with masks and none is given.
         """
         spec = self.model.spec
+        if isinstance(obs, Mapping):
+            unseen = {*self.config.policy.critic_parts}
+            obs = {key: part for key, part in obs.items()
+                   if str(key).partition("/")[0] not in unseen}
         arrays, single = self.read(to_numpy(obs))
         batch = len(next(iter(arrays.values())))
         parts = {key: as_tensor(part) for key, part in arrays.items()}

@@ -13,7 +13,6 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-import numpy as np
 import torch
 
 from vantage._host.seeding import derive_seed
@@ -35,6 +34,7 @@ from vantage.errors import ConfigError
 from vantage.keys.objects import shown_name
 from vantage.learning.evaluation import play_games, result_of
 from vantage.runs.handed_over import ARGUMENTS, handed_over, objects_of
+from vantage.runs.metric_names import SUCCESS, info_means, numbers_of
 from vantage.types import Episode
 
 log = logging.getLogger(__name__)
@@ -77,20 +77,27 @@ class Evaluation:
                 f"{self._success_in_words}>")
 
     @property
+    def info_means(self) -> dict[str, float]:
+        """Means of the numbers in the `info` of the games' last steps, `is_success` first."""
+        return info_means(map(numbers_of, self.infos))
+
+    @property
+    def success_rate(self) -> float | None:
+        """Mean `is_success` of the games that have it; None if none has."""
+        return self.info_means.get(SUCCESS)
+
+    @property
     def _success_in_words(self) -> str:
-        """', is_success 0.8': the mean of such a value in the infos of all games; or ''."""
-        values = [info.get("is_success") for info in self.infos]
-        numbers = [float(value) for value in values if isinstance(value, int | float | np.generic)]
-        if not numbers or len(numbers) < len(values):
-            return ""
-        return f", is_success {fmean(numbers):.3g}"
+        rate = self.success_rate
+        return "" if rate is None else f", success rate {rate:.3g}"
 
     def sentence(self) -> str:
         """A summary in one line, and a second line for `other`."""
         actions = "most probable" if self.deterministic else "sampled"
         cut = f", {self.cut_games} of them cut at a step limit" if self.cut_games else ""
         line = (f"{self.env}: mean {self.return_mean:.2f} ± {self.return_std:.2f} "
-                f"(from {self.return_min:g} to {self.return_max:g}) over {self.episodes} games of "
+                f"(from {self.return_min:g} to {self.return_max:g}){self._success_in_words} "
+                f"over {self.episodes} games of "
                 f"{self.length_mean:.0f} steps on average{cut}, {actions} actions, "
                 f"{self.checkpoint}")
         return line if self.other is None else f"{line}\n{self.other.sentence()}"

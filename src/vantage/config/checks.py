@@ -14,6 +14,7 @@ from vantage.envs.ids import is_atari, registering_module
 from vantage.errors import ConfigError
 from vantage.keys.fields import in_short
 from vantage.keys.objects import is_code, modules_of
+from vantage.keys.schedules import KL, Schedule
 from vantage.learning.config import OPTIMIZERS
 from vantage.models.config import PolicyConfig
 
@@ -174,7 +175,8 @@ def check_built(config: Config) -> None:
 def check_together(config: Config) -> None:
     """ConfigError if values of different groups exclude each other, or one needs another."""
     check_built(config)
-    problems = chain(_network_problems(config), _runtime_problems(config), _run_problems(config))
+    problems = chain(_network_problems(config), _rate_problems(config), _runtime_problems(config),
+                     _run_problems(config))
     if problem := next(problems, None):
         raise ConfigError(problem)
 
@@ -204,11 +206,30 @@ def _network_problems(config: Config) -> Iterator[str]:
         yield "init_from='' names nothing; give a run or an exported .safetensors file"
 
 
+def _rate_problems(config: Config) -> Iterator[str]:
+    for name, value in config.flat().items():
+        if isinstance(value, Schedule) and value.kind == KL and name != "lr":
+            yield (f"{name}={value}: only lr follows a KL divergence; give a number or another "
+                   "schedule")
+    lr = config.optimizer.lr
+    if not isinstance(lr, Schedule) or lr.kind != KL:
+        return
+    if config.algorithm.needs.reuse is None:
+        yield (f"lr={lr} follows the divergence over passes of minibatches, which {config.algo} "
+               "does not make; give a number or another schedule, or train ppo")
+    if config.runtime_name == "hogwild":
+        yield (f"lr={lr} follows one update after another, and the workers of runtime=hogwild "
+               "update at the same time; give a number or another schedule")
+
+
 def _runtime_problems(config: Config) -> Iterator[str]:
     if isinstance(config.runtime, Sync):
         if reason := why_not_parallel(config):
             yield f"num_workers={config.runtime.num_workers}: {reason}"
         return
+    if config.run.eval_ema:
+        yield (f"eval_ema={config.run.eval_ema:g} averages the weights of one learner, and "
+               f"runtime={config.runtime_name} has none of its own; leave it out")
     num_workers = config.runtime.num_workers
     if uneven := why_uneven(config.env.num_envs, num_workers):
         yield f"num_workers={num_workers}: {uneven}"

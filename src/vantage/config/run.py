@@ -31,6 +31,9 @@ class RunConfig:
     eval_deterministic: bool | None = key(
         None, "evaluate the most probable actions; off: sampled ones; none: sampled for discrete "
         "actions on images, else the most probable")
+    eval_ema: float = key(
+        0.0, "decay at each gradient step of averaged weights for evaluations and saved policies; "
+        "0: the weights themselves", low=0, high=0.999999)
     max_eval_share: float = key(
         1.0, "limit of evaluation steps per training step; evaluations wait for it; 1: no limit",
         low=0, high=1)

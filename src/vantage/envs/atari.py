@@ -192,6 +192,7 @@ class AtariGames:
             notes=_notes(game, self._threads, fires=fires),
             reset=self.reset,
             step=self.step,
+            info=self._batch.info,
             close=self.close,
             forgets_games=self.forgets_games,
             single=None if self._is_native else self.first,
@@ -220,7 +221,8 @@ def atari_environments(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_e
                        reseed_steps: int = RESEED_STEPS) -> Simulators:
     """Games with a protocol and the options of `config`; `short` [B] bool marks short episodes."""
     for name, why in (("vector", "run in threads"),
-                      ("env_kwargs", "are set by options such as screen_size")):
+                      ("env_kwargs", "are set by options such as screen_size"),
+                      ("reset_options", "begin as the emulator does")):
         value = getattr(config, name)
         if value != getattr(EnvConfig, name):
             raise ConfigError(f"{name}={value} has no effect on Atari, whose games {why}; leave it "

@@ -70,7 +70,7 @@ def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: boo
     if rendered:
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; "
                           "use one of its environments as a gymnasium.Env to render it")
-    for name in (*NEEDS, "max_episode_steps", "short_episode_steps", "vector"):
+    for name in (*NEEDS, "max_episode_steps", "short_episode_steps", "vector", "reset_options"):
         if getattr(config, name) != getattr(EnvConfig, name):
             raise ConfigError(f"{name} has no effect here: {env.name} is a vector environment, to "
                               "which Vantage adds no wrappers; leave it out, or pass the same to "
@@ -146,6 +146,7 @@ def batched_environments(config: EnvConfig, env: EnvId, seeds: Seeds, vector: An
         notes=tuple(notes),
         reset=batch.reset,
         step=batch.step,
+        info=batch.info,
         close=batch.forget if is_built(config) else batch.close,
         exact=exact,
         reseed_steps=RESEED_STEPS,
@@ -163,6 +164,7 @@ class BatchedEnvironments:
         self._limit = limit
         self._exact = exact
         self._steps = 0
+        self._info: Info = {}
         self._shape = (vector.num_envs,)
         self._closed = False
         space: gym.Space[Any] = vector.single_observation_space
@@ -189,6 +191,7 @@ class BatchedEnvironments:
             arguments = {"seed": each, "options": {"reset_mask": which.copy()}}
         with named_errors(self._place), self._limit:
             obs, info = check_reset(self._vector.reset(**arguments))
+            self._info = info
             return observed(self._observe, obs), self._mask(self._with_mask(info), ~which)
 
     def step(self, actions: Array) -> Outcome:
@@ -196,6 +199,7 @@ class BatchedEnvironments:
         with named_errors(self._place), self._limit:
             obs, rewards, terminated, truncated, info = check_vector_step(
                 self._vector.step(self._act(actions)), self._shape)
+            self._info = info
             over = terminated | truncated
             mask = self._mask(self._with_mask(info), over)
             if info and True in over:
@@ -205,6 +209,10 @@ class BatchedEnvironments:
                     last_info[env] = tuple(parts.items())
                 mask = {**mask, LAST_INFO: last_info}
             return observed(self._observe, obs), rewards, terminated, truncated, mask
+
+    def info(self) -> Info:
+        """What the first environment reported at its last reset or step."""
+        return info_of(self._info, 0, self._shape[0])
 
     def close(self) -> None:
         self._closed = True

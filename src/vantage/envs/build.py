@@ -23,6 +23,7 @@ from vantage.envs.failures import close_quietly, named_errors
 from vantage.envs.ids import EnvId, find_plugin
 from vantage.envs.options import play_of
 from vantage.envs.other_interfaces import foreign_space, instance_refusal, metadata_of, refusal
+from vantage.envs.randomness import layers
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import add_current_folder, load_class
 from vantage.keys.objects import ObjectName, target_of
@@ -52,6 +53,10 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
                               f"render_mode={RGB_ARRAY!r} and to list it in its metadata's "
                               "render_modes; a lambda may set it instead")
         built = taking_options(Borrowed(built) if is_built(config) else built)
+        if config.reset_stages.options and any(
+                isinstance(layer, WithoutOptions) for layer in layers(built)):
+            raise ConfigError(f"reset_options has no effect on {env.name}, whose reset takes no "
+                              "options; declare it as reset(self, *, seed=None, options=None)")
         return play_of(config, built).wrap(built)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, key, named_choices, read_json_object
+from vantage.keys.stages import Stages, sampled
 
 OBS_KINDS = ("auto", "image", "vector", "codes")
 """Values of `obs_as` for a part of the observation. Older runs have "bytes" for all parts."""
@@ -20,6 +21,8 @@ class EnvConfig:
     num_envs: int = key(8, "environments of the run, divided evenly among its processes; 0, with "
                            "hogwild and ray: envs_per_worker times num_workers", low=0, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
+    reset_options: str = key("{}", "JSON object of options for reset, or stages by the "
+                                   "environment's episodes")
     vector: str = key("sync", "async: each environment in its own process (not Atari)",
                       choices=("sync", "async"))
     env_timeout: float = key(120.0, "seconds without an answer after which an environment counts "
@@ -69,7 +72,11 @@ class EnvConfig:
                                    high=100_000)
 
     def __post_init__(self) -> None:
+        given: Any = self.reset_options
+        if callable(given):
+            object.__setattr__(self, "reset_options", sampled(given, name="reset_options"))
         check_fields(self)
+        self.reset_stages  # noqa: B018  raises unless it is an object or a list of stages
         self.env_options  # noqa: B018  raises unless it is a JSON object
         self.kinds_of_parts  # noqa: B018
         self.shifts  # noqa: B018
@@ -81,6 +88,11 @@ class EnvConfig:
             return read_json_object(self.env_kwargs, source=f"env_kwargs={self.env_kwargs!r}")
         except ConfigError as error:
             raise ConfigError(f"{error}; write for example {{\"goal_velocity\": 0.1}}") from None
+
+    @property
+    def reset_stages(self) -> Stages:
+        """The options of resets by the number of the episode."""
+        return Stages.parse(self.reset_options, name="reset_options")
 
     @property
     def kinds_of_parts(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -30,6 +31,7 @@ from vantage.envs.outcomes import (
 from vantage.envs.randomness import seed_spaces
 from vantage.envs.spaces import make_observer, policy_spaces
 from vantage.errors import EnvError, VantageError
+from vantage.keys.stages import Stages
 from vantage.specs import EnvSpec
 
 # Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed
@@ -37,6 +39,7 @@ from vantage.specs import EnvSpec
 # than half a millisecond.
 REBUILT = ("BipedalWalker", "CarRacing")
 
+NO_STAGES = Stages()
 EPISODES = "episodes"
 """Key of a reset's options: the number of the episode that each environment begins."""
 SEED = "seed"
@@ -63,13 +66,17 @@ class Episodes(gym.Env[Any, Any]):
 
     def __init__(self, build: Callable[[], gym.Env[Any, Any]], spec: EnvSpec,
                  kinds: Mapping[str, str], seeds: Seeds, index: int, parent: int, *,
-                 max_steps: float = math.inf, built: gym.Env[Any, Any] | None = None) -> None:
+                 max_steps: float = math.inf, built: gym.Env[Any, Any] | None = None,
+                 stages: Stages = NO_STAGES) -> None:
         # Gymnasium builds one in the parent too, to read its spaces.
         if parent not in (0, os.getpid()):
             die_with_parent(parent)
         self.observation_space, self.action_space = policy_spaces(spec)
         self.env: gym.Env[Any, Any] | None = None
         self.max_steps = max_steps
+        self.info: Info = {}
+        """What the environment reported at the last reset or step."""
+        self._stages = stages
         self._build = build
         self._spec = spec
         self._kinds = kinds
@@ -105,7 +112,10 @@ class Episodes(gym.Env[Any, Any]):
             assert self.env is not None
             seed = self._seeds.of(self._index, episode)
             seed_spaces(self.env, seed)
-            obs, info = check_reset(self.env.reset(seed=seed))
+            chosen = self._stages.at(episode)
+            begin = self.env.reset if chosen is None else partial(self.env.reset, options=chosen)
+            obs, info = check_reset(begin(seed=seed))
+            self.info = info
             return observed(self._observe, obs), self._mask(self._with_mask(info), False)
         except BaseException as error:
             return self._blank, self._failure(error)
@@ -117,6 +127,7 @@ class Episodes(gym.Env[Any, Any]):
         try:
             assert self.env is not None
             obs, reward, terminated, truncated, info = check_step(self.env.step(self._act(action)))
+            self.info = info
             if self._steps >= self.max_steps:
                 truncated = True
             over = terminated or truncated

@@ -86,6 +86,8 @@ class Simulators:
     forgets_games: Callable[[], bool] = lambda: False
     """Whether the next game depends only on the number of resets since a seeded one."""
     step: Callable[[Array], Outcome]  # take these actions
+    info: Callable[[], Info] = dict
+    """What the first environment reported at its last reset or step, if this process knows it."""
     close: Callable[[], object]  # a second call does nothing
     bounds: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
     """Bounds of vector observations by the name of their part, "" for the whole observation."""

@@ -39,7 +39,7 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     short = short_environments(env, num_envs, place)
     if evaluation:
         short[:] = False
-        env = copying(env)
+        env = replace(copying(env), reset_options=env.reset_stages.last())
     name = resolve_env(env.id, env.atari_protocol)
     seeds = Seeds(name.name, seed, stream, first_env)
     if name.atari is not None:

@@ -45,7 +45,7 @@ class PolicyEnv(gym.Env[Any, Any]):
         self._masks = _masks(first.action_mask)
         if self.render_mode is not None:
             self.metadata["render_fps"] = self._envs.fps
-        return _only(first.obs), _info(first.action_mask)
+        return _only(first.obs), self._info(first.action_mask)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take one action without a batch axis. After an episode's end, call `reset` first."""
@@ -56,7 +56,12 @@ class PolicyEnv(gym.Env[Any, Any]):
         self._masks = _masks(step.action_mask)
         terminated = bool(step.terminated[0])
         return (_only(step.obs), float(step.rewards[0]), terminated, self._over and not terminated,
-                _info(step.action_mask))
+                self._info(step.action_mask))
+
+    def _info(self, mask: Array | None) -> dict[str, Any]:
+        """The environment's own info, with the mask of the policy's actions."""
+        info = dict(self._envs.info())
+        return info if mask is None else {**info, MASK: _array(mask[0])}
 
     def _for_all(self, action: Array) -> Array:
         """`action` for all environments of a vector; the first allowed one where it is not."""
@@ -94,7 +99,3 @@ def _array(value: Any) -> Array:
 
 def _masks(mask: Array | None) -> Array | None:
     return None if mask is None else _array(mask)
-
-
-def _info(mask: Array | None) -> dict[str, Any]:
-    return {} if mask is None else {MASK: _array(mask[0])}

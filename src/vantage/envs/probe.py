@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -59,11 +60,13 @@ def probe(env: Any, space: gym.Space[Any], action_space: gym.Space[Any], config:
     obs, _ = make_observer(space, kinds=kinds)
     action, _ = make_actor(action_space, scale=config.scale_actions)
     check_obs_size(obs)
-    _, info = check_reset(env.reset(seed=seed))
+    options = config.reset_stages.at(0)
+    reset = env.reset if options is None else partial(env.reset, options=options)
+    _, info = check_reset(reset(seed=seed))
     is_masked = MASK in with_mask(info)
     shifts: Shifts | None = config.shifts
     if shifts is None:
-        shifts = first_offsets(lambda seed: check_reset(env.reset(seed=seed))[0], space, obs)
+        shifts = first_offsets(lambda seed: check_reset(reset(seed=seed))[0], space, obs)
     obs, _ = make_observer(space, kinds=kinds, shifts=shifts)
     spec = EnvSpec(obs, action, is_masked, space_to_json(space))
     return Probed(spec, bounds_of(space, obs), reasons(space, kinds), own_time_limit(env))

@@ -51,6 +51,10 @@ class SideBySide:
         obs, info = self._joined()
         return obs, rewards, terminated, truncated, info
 
+    def info(self) -> Info:
+        """What the first game reported at its last reset or step."""
+        return {"lives": int(self._joined()[1]["lives"][0])}
+
     def close(self) -> None:
         for vector, _ in self.vectors:
             vector.close()

@@ -84,6 +84,11 @@ class SingleEnvironments:
         """The first environment."""
         return self._envs[0].env
 
+    def info(self) -> Info:
+        """What the first environment reported at its last reset or step."""
+        info: Info = self._envs[0].info
+        return info
+
     def close(self) -> None:
         for env in self._envs:
             with suppress(TimeoutError), TimeLimit(CLOSE_SECONDS):
@@ -138,7 +143,8 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs
     factories: list[Callable[[], Episodes]] = [
         partial(Episodes, partial(build, env, config, rendered=rendered), probed.spec,
                 config.kinds_of_parts, seeds, i, os.getpid() if in_processes else 0,
-                max_steps=min(config.short_episode_steps, max_steps) if short[i] else max_steps)
+                max_steps=min(config.short_episode_steps, max_steps) if short[i] else max_steps,
+                stages=config.reset_stages)
         for i in range(num_envs)]
     common: dict[str, Any] = {
         "spec": probed.spec,
@@ -155,7 +161,7 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs
     factories[0] = partial(first_factory, built=first)
     envs = SingleEnvironments(factories, env, seeds, limit)
     return Simulators(reset=envs.reset, step=envs.step, close=envs.close, single=envs.first,
-                      cut_after=envs.cut_after if is_endless and longest_game else None, **common)
+                      info=envs.info, cut_after=envs.cut_after if is_endless and longest_game else None, **common)
 
 
 def _notes(config: EnvConfig, time_limit: int, num_envs: int) -> list[str]:

@@ -24,6 +24,8 @@ from vantage.envs.spaces import check_obs_size, describe, reasons
 from vantage.envs.tensors import (
     TensorObs,
     check_device,
+    column,
+    infos_of,
     is_tensors,
     learnt_tensors,
     tensor_actor,
@@ -60,6 +62,7 @@ class TensorEnvironments:
         self._limit = TimeLimit(config.env_timeout, seeds.name)
         self._steps = 0
         self._closed = False
+        self._info: Mapping[str, Any] = {}
         self._allowed: Tensor | None = None
         """The action mask now, [B, A]."""
         if config.shifts:
@@ -116,9 +119,9 @@ class TensorEnvironments:
         self._over.zero_()
         seed = self._seeds.of(0, int(self._episode[0]))
         with named_errors(self._where), self._limit:
-            obs, info = check_reset(self._vector.reset(seed=seed))
+            obs, self._info = check_reset(self._vector.reset(seed=seed))
             self._obs = self._observe(obs)
-            self._allowed = self._mask(info)
+            self._allowed = self._mask(self._info)
         self._look(self._score, self._score)
         return self._first()
 
@@ -130,10 +133,11 @@ class TensorEnvironments:
         with named_errors(self._where), self._limit:
             obs, rewards, terminated, truncated, info = five(self._vector.step(self._act(actions)))
             self._obs = self._observe(obs)
-            raw = self._column("rewards", rewards, flags=False)
-            terminated = self._column("terminated", terminated, flags=True)
-            self._over = terminated | self._column("truncated", truncated, flags=True)
-            self._allowed = self._mask(check_info(info))
+            raw = column("rewards", rewards, resetting, flags=False)
+            terminated = column("terminated", terminated, resetting, flags=True)
+            self._over = terminated | column("truncated", truncated, resetting, flags=True)
+            self._info = check_info(info)
+            self._allowed = self._mask(self._info)
         self._length = torch.where(resetting, 0, self._length + 1)
         self._score = torch.where(resetting, 0.0, self._score) + raw
         self._episode = self._episode + resetting
@@ -147,6 +151,10 @@ class TensorEnvironments:
         step: Any = (self._obs, learnt, terminated, resetting, ~resetting, self._allowed,
                      self._finished())
         return Step(*step)
+
+    def info(self) -> Mapping[str, Any]:
+        """Numbers that the first environment reported at its last reset or step."""
+        return infos_of(self._info, [0], self.num_envs)[0]
 
     def snapshot(self) -> dict[str, Array]:
         """Everything that `reset` needs to continue from here, on the CPU."""
@@ -195,19 +203,6 @@ class TensorEnvironments:
             return {"obs": self._obs}
         return {f"obs.{name}": part for name, part in self._obs.items()}
 
-    def _column(self, name: str, value: Any, *, flags: bool) -> Tensor:
-        """`value`, checked to be [B] bools for `flags`, else [B] real numbers."""
-        if not isinstance(value, Tensor):
-            raise OutcomeError(f"{name} is {shown(value)}; return a tensor of shape "
-                               f"{(self.num_envs,)}, as the observations are tensors")
-        is_bool = value.dtype == torch.bool
-        if value.shape != (self.num_envs,) or value.is_complex() or is_bool != flags:
-            kind = "torch.bool" if flags else "real numbers"
-            raise OutcomeError(f"{name} is {value.dtype} of shape {tuple(value.shape)}; it must be "
-                               f"{kind} of shape {(self.num_envs,)}")
-        check_device(name, value, self.device)
-        return value
-
     def _mask(self, info: Mapping[str, Any]) -> Tensor | None:
         """[B, A] bool; all True where an episode is over and no action is allowed."""
         if {"final_obs", "final_observation"} & info.keys():
@@ -247,9 +242,11 @@ class TensorEnvironments:
         if not self._over.any():
             return ()
         envs = self._over.nonzero().squeeze(1)
-        columns = (envs.tolist(), self._score[envs].tolist(), self._length[envs].tolist())
-        return tuple(Episode(self._seeds.first_env + env, score, length)
-                     for env, score, length in zip(*columns, strict=True))
+        places = envs.tolist()
+        columns = (places, self._score[envs].tolist(), self._length[envs].tolist(),
+                   infos_of(self._info, places, self.num_envs))
+        return tuple(Episode(self._seeds.first_env + env, score, length, info)
+                     for env, score, length, info in zip(*columns, strict=True))
 
     def _own_snapshot(self) -> dict[str, Tensor]:
         saved = self._vector.snapshot()  # type: ignore[attr-defined]

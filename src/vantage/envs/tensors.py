@@ -26,6 +26,13 @@ Convert = Callable[[Tensor], Tensor]
 TensorObs = Tensor | dict[str, Tensor]
 
 
+def infos_of(info: Mapping[str, Any], envs: list[int], num_envs: int) -> list[dict[str, Any]]:
+    """The numbers and flags of each of `envs` in the tensors [B] of `info`, by name."""
+    columns = {name: value[envs].tolist() for name, value in info.items()
+               if isinstance(value, Tensor) and value.shape == (num_envs,)}
+    return [{name: column[i] for name, column in columns.items()} for i in range(len(envs))]
+
+
 def is_tensors(obs: Any) -> bool:
     """`obs` is a tensor, or the first of its parts is one."""
     while isinstance(obs, Mapping | tuple | list) and obs:
@@ -96,6 +103,20 @@ def check_device(title: str, value: Tensor, device: torch.device) -> None:
     if value.device != device:
         raise OutcomeError(f"{title} is on {value.device}, the first observation was on {device}; "
                            "return all tensors on one device")
+
+
+def column(name: str, value: Any, like: Tensor, *, flags: bool) -> Tensor:
+    """`value`, checked to be bools of the shape [B] of `like` for `flags`, else real numbers."""
+    if not isinstance(value, Tensor):
+        raise OutcomeError(f"{name} is {shown(value)}; return a tensor of shape "
+                           f"{tuple(like.shape)}, as the observations are tensors")
+    is_bool = value.dtype == torch.bool
+    if value.shape != like.shape or value.is_complex() or is_bool != flags:
+        kind = "torch.bool" if flags else "real numbers"
+        raise OutcomeError(f"{name} is {value.dtype} of shape {tuple(value.shape)}; it must be "
+                           f"{kind} of shape {tuple(like.shape)}")
+    check_device(name, value, like.device)
+    return value
 
 
 def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) -> Convert:

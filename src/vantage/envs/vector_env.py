@@ -64,6 +64,7 @@ class Environments:
         self.num_envs = num_envs
         self.draws = draws
         self.close = simulators.close
+        self.info = simulators.info
         self.frames_per_step = simulators.frames_per_step
         self.longest_game = simulators.longest_game
         self._simulators = simulators

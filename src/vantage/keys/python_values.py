@@ -12,6 +12,7 @@ from os import PathLike
 from typing import Any
 
 from vantage.errors import ConfigError
+from vantage.keys.stages import sampled
 
 _PLAIN = (str, Integral, PathLike, Mapping, list, tuple, type(None))
 
@@ -21,8 +22,12 @@ def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
 
     ConfigError for any other object, except for keys that take code. `rules` are those of `key`.
     """
-    if name == "env_kwargs" and isinstance(value, Mapping):
-        return _json_of(value)
+    if name in ("env_kwargs", "reset_options") and isinstance(value, Mapping):
+        return _json_of(name, value)
+    if name == "reset_options" and isinstance(value, list | tuple):
+        return json.dumps(value, default=_plain_number)
+    if name == "reset_options" and callable(value):
+        return sampled(value, name=name)
     if name == "hidden" and isinstance(value, Mapping):
         raise ConfigError(f"hidden is a mapping of {', '.join(map(str, value))}; policy and critic "
                           "have layers of the same sizes: give a list such as 64,64, and "
@@ -61,8 +66,8 @@ def _activation_name(value: Any, title: str, choices: tuple[str, ...]) -> str:
                       "a network of your own as network")
 
 
-def _json_of(values: Mapping[Any, Any]) -> str:
-    """env_kwargs as JSON; ConfigError names the argument that JSON cannot hold."""
+def _json_of(name: str, values: Mapping[Any, Any]) -> str:
+    """The key `name` as JSON; ConfigError names the argument that JSON cannot hold."""
     for key, value in values.items():
         try:
             json.dumps({key: value}, default=_plain_number)
@@ -71,7 +76,7 @@ def _json_of(values: Mapping[Any, Any]) -> str:
             if hasattr(value, "tolist"):
                 remedy = "give a list, as its tolist() returns"
             raise ConfigError(
-                f"env_kwargs[{key!r}] has a {type(value).__name__}, which the JSON of a config "
+                f"{name}[{key!r}] has a {type(value).__name__}, which the JSON of a config "
                 f"cannot hold; {remedy}, and convert it in the environment") from None
     return json.dumps(values, default=_plain_number)
 

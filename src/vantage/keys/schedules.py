@@ -6,6 +6,7 @@
     piecewise:0=7e-4,1M=1e-4      each value holds from its point on; points are in agent steps or,
                                   as 50%, in percent of the run
     curve:0,7e-4,0                straight lines between values at equal distances over the run
+    kl:0.01                       lr alone: adapted to a KL divergence, from 3e-4 or as kl:0.01:1e-3
 
 In Python, a function of the progress from 0 to 1 is a schedule too, such as
 `lambda progress: 7e-4 * (1 - progress)`. It is sampled once, at 101 points, and becomes a curve, so
@@ -31,6 +32,10 @@ _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([kKmMbB]?)", re.ASCII)
 _SAMPLES = 101
 _LONGEST_REPR = 60
+KL = "kl"
+"""Kind of a learning rate that follows a KL divergence; its values are the target and the start."""
+LOWEST_RATE, HIGHEST_RATE = 1e-6, 1e-2
+_FIRST_RATE = 3e-4
 
 
 def parse_number(text: str) -> float:
@@ -76,12 +81,18 @@ class Schedule:
                 values = tuple(map(parse_number, rest.split(",")))
                 if len(values) < 2:
                     raise ValueError("a single value")
+            elif kind == KL:
+                target, _, start = rest.partition(":")
+                values = (parse_number(target), parse_number(start) if start else _FIRST_RATE)
+                if values[0] <= 0 or not LOWEST_RATE <= values[1] <= HIGHEST_RATE:
+                    raise ValueError("out of range")
             else:
                 raise ValueError("an unknown kind")
         except ValueError:
             raise ConfigError(
                 f"{text!r} is not a schedule: write a number such as 5e-4 or 10M, linear:A:B, "
-                "cosine:A:B, curve:A,B,C or piecewise:0=A,1M=B,50%=C with points that rise from 0"
+                "cosine:A:B, curve:A,B,C, piecewise:0=A,1M=B,50%=C with points that rise from 0, "
+                f"or for lr kl:TARGET:START with a START from {LOWEST_RATE:g} to {HIGHEST_RATE:g}"
             ) from None
         if not all(map(math.isfinite, values)):
             raise ConfigError(f"{text!r:.80} is not finite; give a number")
@@ -116,6 +127,8 @@ class Schedule:
     def __mul__(self, factor: float) -> Schedule:
         """The schedule with each of its values multiplied by `factor`."""
         values = tuple(value * factor for value in self.values)
+        if self.kind == KL:
+            values = (self.values[0], values[1])
         return Schedule(self.kind, values, self.points, self._notation(values))
 
     __rmul__ = __mul__
@@ -146,7 +159,12 @@ class Schedule:
         return f"curve from {self.values[0]:.4g} to {self.values[-1]:.4g}"
 
     def __call__(self, step: int, steps: int) -> float:
-        """The value at `step` of a run of `steps`; past the end it stays at the last value."""
+        """The value at `step` of a run of `steps`; past the end it stays at the last value.
+
+        Of kl, it is the start.
+        """
+        if self.kind == KL:
+            return self.values[1]
         progress = min(1.0, step / max(1, steps))
         if self.kind == "piecewise":
             return self._piece(step, steps, progress)

@@ -115,6 +115,8 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
 
 def _check_fits(model: ActorCritic, envs: Environments) -> None:
     """Raises ConfigError if the environment has other spaces than the policy was trained on."""
+    if not envs.spec.differences(model.acting_spec):
+        return
     for what, here, trained in envs.spec.differences(model.spec):
         raise ConfigError(f"the environment has {what} {here}, the policy was trained with "
                           f"{trained}; restore the environment, or the config that names it")

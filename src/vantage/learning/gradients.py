@@ -64,7 +64,7 @@ class OwnWeights(GradientSink):
                  average: AveragePolicy | None) -> None:
         self._weights = weights
         self._average = average
-        self._optimizer = make_optimizer(config, weights.vector)
+        self._optimizer = make_optimizer(config, weights.vector, weights.critic)
         self._tentative = False
         self._before: dict[str, Tensor] = {}
         """Buffers of `tentative`, reused: allocating them takes nine times as long as copying."""

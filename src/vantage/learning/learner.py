@@ -17,36 +17,19 @@ from vantage.algorithms.a2c import A2C
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
 from vantage.algorithms.ppo import PPO
 from vantage.errors import ConfigError, NonFiniteError
+from vantage.learning.adaptive_rate import APPROX_KL, AdaptiveRate
 from vantage.learning.array_update import ArrayUpdates
 from vantage.learning.config import LearningConfig
 from vantage.learning.contract import check_estimate, check_loss
 from vantage.learning.gradients import OwnWeights, backward
 from vantage.learning.minibatches import Pieces, by_current_policy, minibatches
-from vantage.learning.modules import Buffers, load_module, make_module, parameters_of
+from vantage.learning.modules import Buffers, critic_of, load_module, make_module, parameters_of
 from vantage.learning.reward_normalizer import RewardNormalizer
-from vantage.learning.step_metrics import (
-    LOSS,
-    Number,
-    StepLoss,
-    StepMetrics,
-    check_finite,
-    means,
-)
-from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink
+from vantage.learning.step_metrics import LOSS, Number, StepLoss, StepMetrics, check_finite, means
+from vantage.learning.weights import EMA, AveragePolicy, FlatParameters, GradientSink
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.normalization import RunningStats, merge_batches
 from vantage.types import Rollout
-
-APPROX_KL = "train/approx_kl"
-"""The metric that ends learning from a rollout with max_kl."""
-
-
-def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
-    """Set the generator's state; returns False if `state` is of another kind of device."""
-    if state.shape != generator.get_state().shape:
-        return False
-    generator.set_state(state)
-    return True
 
 
 class Learner:
@@ -68,14 +51,18 @@ class Learner:
         """The buffers of the module, if it has any."""
         if self.module is not None and any(True for _ in self.module.buffers()):
             self.buffers = Buffers(self.module)
-        self.flat = FlatParameters(parameters_of(model, self.module))
+        self.flat = FlatParameters(parameters_of(model, self.module), critic_of(model))
         self.arrays = ArrayUpdates(model, self.flat)
         device = self.flat.vector.device
         self.reward_normalizer: RewardNormalizer | None = None
         if config.env.reward_norm:
             self.reward_normalizer = RewardNormalizer(config.envs_per_process, device)
+        self.rate = AdaptiveRate.of(config.optimizer.lr)
+        """The learning rate, if it follows the KL divergence."""
         decay = self.needs.average_decay
         self.average = None if decay is None else AveragePolicy(model, decay)
+        self.ema = None if config.run.eval_ema == 0 else AveragePolicy(model, config.run.eval_ema)
+        """The policy with averaged weights that evaluations and saved policies have."""
         seed = derive_seed(config.run.seed, "learner", stream)
         self.generator = torch.Generator(device).manual_seed(seed)
         minibatch_seed = derive_seed(config.run.seed, "minibatches", stream)
@@ -87,6 +74,7 @@ class Learner:
         self.config = config
         self.needs = config.algorithm.needs
         self.sink.change(config.optimizer)
+        self.rate = AdaptiveRate.of(config.optimizer.lr, self.rate)
         if self.average is not None and self.needs.average_decay is not None:
             self.average.decay = self.needs.average_decay
 
@@ -100,6 +88,7 @@ class Learner:
         not finite; weights and buffers are then those before the update.
         """
         buffers_before = None if self.buffers is None else self.buffers.read()
+        ema_before = None if self.ema is None else self.ema.vector.clone()
         try:
             if self.needs.reuse is not None:
                 metrics = self._update_in_minibatches(self._prepared(rollout), step,
@@ -117,9 +106,13 @@ class Learner:
         except NonFiniteError:
             if self.buffers is not None and buffers_before is not None:
                 self.buffers.merge(buffers_before.unsqueeze(0))
+            if self.ema is not None and ema_before is not None:
+                self.ema.vector.copy_(ema_before)
             raise
         if self.buffers is not None and self.sink.num_ranks > 1:
             self.buffers.merge(self.sink.all_gather(self.buffers.read()))
+        if self.rate is not None:
+            self.rate.follow(metrics)
         if rollout.activation_cache is not None:
             # Its activations are of the weights before this update.
             rollout.activation_cache.clear()
@@ -221,13 +214,15 @@ class Learner:
         with the range of `learned`, the rewards or value targets that `kind` names.
         """
         metrics = dict(loss.metrics)
-        lr = self.config.at("lr", step)
+        lr = self.config.at("lr", step) if self.rate is None else self.rate.rate
         norm, mean_loss = self.sink.apply(
             self.flat.gradient, loss.num_valid, loss.value, metrics, lr=lr,
             max_grad_norm=self.config.at("max_grad_norm", step))
         metrics |= {"train/grad_norm": norm, "train/learning_rate": lr, LOSS: mean_loss}
         if not isinstance(norm, Tensor):
             check_finite(metrics, kind, learned, step)
+        if self.ema is not None:
+            self.ema.follow(self.flat.vector)
         return metrics
 
     def observe(self, rollout: Rollout, step: int) -> None:
@@ -257,8 +252,9 @@ class Learner:
         The optimiser keeps its initial state.
         """
         self.model.load_state_dict(policy)
-        if self.average is not None:
-            self.average.vector.copy_(self.flat.vector[:len(self.average.vector)])
+        for average in (self.average, self.ema):
+            if average is not None:
+                average.vector.copy_(self.flat.vector[:len(average.vector)])
         if self.reward_normalizer is not None and rewards is not None:
             self.reward_normalizer.load_state_dict(rewards)
 
@@ -272,16 +268,27 @@ class Learner:
             tensors["rewards"] = dict(self.reward_normalizer.state_dict())
         if self.average is not None:
             tensors["average"] = {"vector": self.average.vector}
+        if self.ema is not None:
+            tensors[EMA] = dict(self.ema.model.state_dict())
         if self.needs.reuse is not None:
             tensors["minibatches"] = {"generator": self.minibatch_generator.get_state()}
+        if self.rate is not None:
+            rate = torch.tensor(self.rate.rate, dtype=torch.float64)
+            tensors["learning_rate"] = {"rate": rate}
         return tensors
 
+    @property
+    def policy(self) -> ActorCritic:
+        """The model to evaluate and to save: the averaged one with eval_ema."""
+        return self.model if self.ema is None else self.ema.model
+
     def policy_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Copies of the groups of `tensors` that a policy needs: model and rewards."""
-        copies: dict[str, dict[str, Tensor]] = {}
-        for group, tensors in self.tensors().items():
-            if group in ("model", "rewards"):
-                copies[group] = {name: tensor.clone() for name, tensor in tensors.items()}
+        """Copies of what a policy needs, as groups of `tensors`: model and rewards."""
+        copies = {"model": {name: tensor.clone() for name, tensor in
+                            self.policy.state_dict().items()}}
+        if self.reward_normalizer is not None:
+            rewards = self.reward_normalizer.state_dict()
+            copies["rewards"] = {name: tensor.clone() for name, tensor in rewards.items()}
         return copies
 
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -296,5 +303,9 @@ class Learner:
             self.reward_normalizer.load_state_dict(tensors["rewards"])
         if self.average is not None:
             self.average.vector.copy_(tensors["average"]["vector"])
+        if self.ema is not None:
+            self.ema.model.load_state_dict(tensors.get(EMA, tensors["model"]))
         if self.needs.reuse is not None:
             self.minibatch_generator.set_state(tensors["minibatches"]["generator"])
+        if self.rate is not None and "learning_rate" in tensors:
+            self.rate.rate = float(tensors["learning_rate"]["rate"])

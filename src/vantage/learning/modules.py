@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 
 import torch
@@ -49,6 +49,13 @@ def module_in_words(module: nn.Module, algo: str) -> str:
     buffers = sum(part.numel() for part in module.buffers())
     return (f"module of {algo}: {trained:,} weights learned, {fixed:,} fixed, {buffers:,} numbers "
             "in buffers")
+
+
+def critic_of(model: ActorCritic) -> Iterator[nn.Parameter]:
+    """The parameters that only the critic uses: its network if it has one, and its heads."""
+    for module in (model.critic, model.value_head, model.advantage_head):
+        if module is not None:
+            yield from module.parameters()
 
 
 def load_module(module: nn.Module, tensors: Mapping[str, Tensor], algo: str) -> None:

@@ -8,7 +8,7 @@ each process (torch 2.13).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,17 +33,32 @@ class FlatOptimizer:
     """An optimiser of `STATISTICS`, which the owner of `shared` statistics saves and loads."""
 
     def __init__(self, config: OptimizerConfig, vector: Tensor,
-                 shared: Mapping[str, Tensor] | None = None) -> None:
+                 shared: Mapping[str, Tensor] | None = None, *,
+                 critic: Sequence[slice] = ()) -> None:
+        """`critic` are the places of the vector whose learning rate `critic_lr_scale` multiplies."""
         self._config = config
         self._vector = vector
         self._statistics = dict(shared or {})
+        self._critic = critic
 
     @torch.no_grad()
     def step(self, gradient: Tensor, lr: float) -> None:
         """Move the vector once, in place; `gradient` [P] is on its device."""
         if not self._statistics:
             self._statistics = self._fresh()
-        _MOVES[self._config.optimizer](self._vector, gradient, self._statistics, self._config, lr)
+        config = self._config
+        move = _MOVES[config.optimizer]
+        if config.critic_lr_scale == 1 or not self._critic:
+            move(self._vector, gradient, self._statistics, config, lr)
+            return
+        for place, is_critic in _pieces(self._critic, len(self._vector)):
+            # Each piece counts this step on a copy.
+            parts = {name: each.clone() if name == "step" else each[place]
+                     for name, each in self._statistics.items()}
+            scale = config.critic_lr_scale if is_critic else 1.0
+            move(self._vector[place], gradient[place], parts, config, lr * scale)
+        if "step" in self._statistics:
+            self._statistics["step"].add_(1)
 
     def change(self, config: OptimizerConfig) -> None:
         """Use the epsilon and the decay of `config` from the next step on."""
@@ -63,6 +78,24 @@ class FlatOptimizer:
         return {name: torch.tensor(value) if name == "step"
                 else torch.full_like(self._vector, value)
                 for name, value in STATISTICS[self._config.optimizer].items()}
+
+
+def within(places: Sequence[slice], part: slice) -> list[slice]:
+    """The `places` of a vector that are in a `part` of it, counted from its beginning."""
+    cut = [(max(place.start, part.start), min(place.stop, part.stop)) for place in places]
+    return [slice(start - part.start, stop - part.start) for start, stop in cut if start < stop]
+
+
+def _pieces(places: Sequence[slice], size: int) -> Iterator[tuple[slice, bool]]:
+    """A vector of `size` in pieces, and whether each is one of the `places`."""
+    end = 0
+    for place in places:
+        if place.start > end:
+            yield slice(end, place.start), False
+        yield place, True
+        end = place.stop
+    if end < size:
+        yield slice(end, size), False
 
 
 def _rmsprop_tf(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor],
@@ -136,7 +169,8 @@ class TorchOptimizer:
 Optimizer = FlatOptimizer | TorchOptimizer
 
 
-def make_optimizer(config: OptimizerConfig, vector: Tensor) -> Optimizer:
+def make_optimizer(config: OptimizerConfig, vector: Tensor,
+                   critic: Sequence[slice] = ()) -> Optimizer:
     """The optimiser that the config names: one of `STATISTICS`, or a class of torch.optim.
 
     `optimizer_eps` applies to every optimiser that has one. ConfigError for an unknown name, and
@@ -144,7 +178,10 @@ def make_optimizer(config: OptimizerConfig, vector: Tensor) -> Optimizer:
     """
     name = config.optimizer
     if name in STATISTICS:
-        return FlatOptimizer(config, vector)
+        return FlatOptimizer(config, vector, critic=critic)
+    if config.critic_lr_scale != 1:
+        raise ConfigError(f"critic_lr_scale has no effect on optimizer={name}, which moves all "
+                          f"weights alike; leave it out, or give {', '.join(STATISTICS)}")
     kind = getattr(torch.optim, name, None)
     if not (inspect.isclass(kind)
             and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:

@@ -7,7 +7,7 @@ runtimes. No optimiser here.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
@@ -19,6 +19,8 @@ from vantage.learning.config import OptimizerConfig
 from vantage.learning.step_metrics import Number
 from vantage.models.actor_critic import ActorCritic
 
+EMA = "ema"
+"""Group of a checkpoint with the policy of averaged weights, beside "model"."""
 _ALIGNMENT = 16  # floats: a cache line, so that each parameter's kernel starts aligned
 
 
@@ -29,8 +31,11 @@ class FlatParameters:
     policy is one copy. Convolution weights stay channels_last. Gaps between parameters stay zero.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+    def __init__(self, parameters: Iterable[nn.Parameter],
+                 critic: Iterable[nn.Parameter] = ()) -> None:
         self.parameters = list(parameters)
+        self.critic = _places(self.parameters, critic)
+        """Where the vector holds the parameters of `critic`."""
         first = self.parameters[0]
         vector = torch.zeros(sum(_sizes(self.parameters)), dtype=first.dtype, device=first.device)
         self.move(vector, torch.zeros_like(vector))
@@ -66,6 +71,22 @@ class FlatParameters:
 
 def _sizes(parameters: Iterable[Tensor]) -> list[int]:
     return [-(-p.numel() // _ALIGNMENT) * _ALIGNMENT for p in parameters]
+
+
+def _places(parameters: Sequence[Tensor], chosen: Iterable[Tensor]) -> list[slice]:
+    """The places of the `chosen` among flat `parameters`; neighbours are one place."""
+    names = {id(parameter) for parameter in chosen}
+    places: list[slice] = []
+    end = 0
+    for parameter, size in zip(parameters, _sizes(parameters), strict=True):
+        start = end
+        end += size
+        if id(parameter) not in names:
+            continue
+        if places and places[-1].stop == start:
+            start = places.pop().start
+        places.append(slice(start, end))
+    return places
 
 
 def _view_like(flat: Tensor, parameter: Tensor) -> Tensor:

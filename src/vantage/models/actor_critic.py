@@ -42,7 +42,8 @@ class ActorCritic(nn.Module):
     - the last frame_stack - 1 observations of each part, raw, sorted by key (none with 1);
     - the state of the policy's memory, (h, c) for an lstm;
     - with `separate`, the state of the critic's memory.
-    Where `is_first` is True, the state is cleared before the observation is used.
+    Where `is_first` is True, the state is cleared before the observation is used. `step` also takes
+    the parts of `acting_spec` alone, and a state without the critic's.
     """
 
     def __init__(self, policy: PolicyConfig, spec: EnvSpec, *,
@@ -52,16 +53,17 @@ class ActorCritic(nn.Module):
         self.spec = spec
         self.parts = spec.parts
         self.keys = spec.keys
+        self.acting_spec = spec.without(policy.critic_parts)
         self.distribution: Distribution = make_distribution(spec.action)
         self.num_frame_states = len(self.parts) if policy.frame_stack > 1 else 0
-        self.preprocessor = Preprocessor(policy, self.parts)
+        self.preprocessor = Preprocessor(policy, spec)
         self.image_dtype = self.preprocessor.image_dtype
         # The preprocessor is no module, so its modules are registered here.
         self.normalizers = self.preprocessor.normalizers
         self.scales = self.preprocessor.scales
         self.groups = self.preprocessor.groups
         inputs = tuple(group.spec for group in self.groups)
-        self.actor = Trunk(policy, inputs)
+        self.actor = Trunk(policy, inputs[:len(self.preprocessor.shared)])
         self.critic = Trunk(policy, inputs) if policy.separate else None
         actor_features = self.actor.out_features
         critic_features = (self.critic or self.actor).out_features
@@ -74,8 +76,8 @@ class ActorCritic(nn.Module):
         self.fixed_deviation = policy.std == "fixed"
         self.has_q = critic == "action" and spec.action.kind == "discrete"
         action_size = spec.action.sizes[0]
-        num_values = action_size if self.has_q else 1
-        self.value_head = linear_head(critic_features, num_values, init=policy.init)
+        self.value_head = linear_head(critic_features, action_size if self.has_q else 1,
+                                      init=policy.init)
         self.advantage_head: AdvantageHead | None = None
         if critic == "action" and spec.action.kind == "box":
             self.advantage_head = AdvantageHead(critic_features, action_size, init=policy.init)
@@ -133,8 +135,9 @@ class ActorCritic(nn.Module):
         features, actor_state = self.actor.step(inputs, is_first, actor_state, cache)
         params = self.policy_head(features, action_mask)
         # A separate critic takes a third of acting with an mlp: skip it unless it is needed.
-        if self.critic is not None and (values or critic_state):
-            features, critic_state = self.critic.step(inputs, is_first, critic_state)
+        critic = self.critic if len(inputs) == len(self.groups) else None
+        if critic is not None and (values or critic_state):
+            features, critic_state = critic.step(inputs, is_first, critic_state)
         return features, params, (*frames, *actor_state, *critic_state)
 
     def unroll(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
@@ -306,8 +309,8 @@ class ActorCritic(nn.Module):
         """Whether a memory carries a state, so that steps must be computed in order."""
         return self.actor.memory is not None
 
-    def _split(self, obs: Obs) -> list[Tensor]:
-        return [obs] if isinstance(obs, Tensor) else [obs[key] for key in self.keys]
+    def _split(self, obs: Obs) -> list[Any]:
+        return [obs] if isinstance(obs, Tensor) else [*map(obs.get, self.keys)]
 
     def _memory_states(self, state: State) -> tuple[State, State]:
         end = self.num_frame_states + self.actor.num_states

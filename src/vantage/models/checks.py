@@ -21,6 +21,7 @@ MAX_WEIGHTS = 500_000_000
 
 def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
     """ConfigError for options that have no effect on the observations of `spec`."""
+    _check_critic_obs(policy, spec)
     kinds = {"image" if part.kind == "image" else "vector" for part in spec.parts}
     needed_kinds = {}
     if policy.network not in ("auto", "mlp") and not is_code(policy.network):
@@ -38,6 +39,24 @@ def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
     if policy.image_norm != "none" and policy.pixel_range != (0, 1):
         raise ConfigError(f"obs_scale={policy.obs_scale} has no effect on images that image_norm "
                           "normalises; drop one")
+
+
+def _check_critic_obs(policy: PolicyConfig, spec: EnvSpec) -> None:
+    names = policy.critic_parts
+    if not names:
+        return
+    given = f"critic_obs={policy.critic_obs!r:.80}"
+    own = sorted({key.partition("/")[0] for key in spec.keys})
+    unknown = [name for name in names if name not in own]
+    if unknown:
+        raise ConfigError(f"{given} names {unknown[0]!r}, and the observation "
+                          f"{'has ' + ', '.join(own) if own else 'is no Dict'}; name its parts")
+    if len({*names}) == len(own):
+        raise ConfigError(f"{given} leaves the actor no part of the observation; leave one out")
+    if not policy.separate:
+        raise ConfigError(f"{given} needs a network of its own for the critic; give --separate")
+    if policy.frame_stack > 1:
+        raise ConfigError(f"{given} needs frame_stack=1; stack frames in the environment")
 
 
 def check_size(policy: PolicyConfig, spec: EnvSpec,

@@ -35,6 +35,8 @@ class PolicyConfig:
     stack_pad: str = key("zeros", "padding of the stack at the start of an episode",
                          choices=("zeros", "repeat"))
     separate: bool = key(False, "separate networks for policy and critic")
+    critic_obs: str = key("none", "parts of a Dict observation for the critic alone, such as "
+                                  "state,map; needs --separate")
     detach_critic: bool = key(False, "stop the critic's gradient before the shared trunk")
     init: str = key("orthogonal", "initial weights; orthogonal: gains sqrt 2, policy 0.01, value "
                     "1; columns: norm 1, policy 0.01",
@@ -68,8 +70,17 @@ class PolicyConfig:
                                        "best if there is one")
 
     def __post_init__(self) -> None:
+        given: object = self.critic_obs
+        if isinstance(given, list | tuple):
+            object.__setattr__(self, "critic_obs", ",".join(map(str, given)))
         check_fields(self)
         self.pixel_range  # noqa: B018  raises where it is no range
+
+    @property
+    def critic_parts(self) -> tuple[str, ...]:
+        """The names of the parts of an observation that only the critic sees."""
+        names = () if self.critic_obs in ("none", "") else self.critic_obs.split(",")
+        return tuple(name.strip() for name in names)
 
     @property
     def pixel_range(self) -> tuple[float, float]:

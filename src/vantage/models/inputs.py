@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -42,16 +42,31 @@ class Group:
         return self.vectors + self.one_hots
 
 
-def group_parts(policy: PolicyConfig, parts: Sequence[ArraySpec]) -> tuple[Group, ...]:
-    """The inputs of the torsos, in the order of their first part.
+def group_parts(policy: PolicyConfig, spec: EnvSpec) -> tuple[Group, ...]:
+    """The inputs of the torsos, in the order of their first part; those of the critic alone last.
 
     With torsos=joint, all vectors and one-hots for an mlp form one input: a single mlp costs as
     little as one for each of them.
     """
-    beside_image = any(part.kind == "image" for part in parts)
+    of_critic = critic_places(policy, spec)
+    shared = [place for place in range(len(spec.parts)) if place not in of_critic]
+    return (*_groups(policy, spec.parts, shared), *_groups(policy, spec.parts, of_critic))
+
+
+def critic_places(policy: PolicyConfig, spec: EnvSpec) -> list[int]:
+    """The indices of the parts that only the critic sees."""
+    names = policy.critic_parts
+    return [place for place in range(len(spec.parts)) if spec.is_within(place, names)]
+
+
+def _groups(policy: PolicyConfig, parts: Sequence[ArraySpec],
+            chosen: Sequence[int]) -> Iterator[Group]:
+    """The inputs that the `chosen` parts form."""
+    beside_image = any(parts[place].kind == "image" for place in chosen)
     joint: list[int] = []
     members: list[list[int]] = []
-    for place, part in enumerate(parts):
+    for place in chosen:
+        part = parts[place]
         name = torso_name(policy.network, part, beside_image=beside_image)
         if part.kind == "image" or name != "mlp" or policy.torsos != "joint":
             members.append([place])
@@ -59,7 +74,8 @@ def group_parts(policy: PolicyConfig, parts: Sequence[ArraySpec]) -> tuple[Group
         if not joint:
             members.append(joint)
         joint.append(place)
-    return tuple(_group(policy, parts, places) for places in members)
+    for places in members:
+        yield _group(policy, parts, places)
 
 
 def _group(policy: PolicyConfig, parts: Sequence[ArraySpec], places: Sequence[int]) -> Group:
@@ -99,9 +115,13 @@ class Preprocessor:
     checkpoints.
     """
 
-    def __init__(self, policy: PolicyConfig, parts: Sequence[ArraySpec]) -> None:
+    def __init__(self, policy: PolicyConfig, spec: EnvSpec) -> None:
+        parts = spec.parts
         self.parts = parts
-        self.groups = group_parts(policy, parts)
+        self.groups = group_parts(policy, spec)
+        of_critic = critic_places(policy, spec)
+        self.shared = tuple(group for group in self.groups if group.places[0] not in of_critic)
+        """The groups that the actor sees, which come first."""
         self.frame_stack = policy.frame_stack
         self.pixel_range = policy.pixel_range
         self.image_dtype = torch.bfloat16 if policy.precision == "bfloat16" else None
@@ -127,9 +147,16 @@ class Preprocessor:
         """Number of columns of each vector in `group`."""
         return [self.parts[place].shape[0] for place in group.vectors]
 
-    def __call__(self, raw: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    def __call__(self, raw: Sequence[Tensor | None], dtype: torch.dtype) -> list[Tensor]:
+        """The inputs; without those of the critic alone where `raw` has None for its parts."""
+        present = [part for part in raw if part is not None]
+        groups = self.groups if len(present) == len(raw) else self.shared
+        return self._inputs(groups, cast(Sequence[Tensor], raw), dtype)
+
+    def _inputs(self, groups: Sequence[Group], raw: Sequence[Tensor],
+                dtype: torch.dtype) -> list[Tensor]:
         inputs = []
-        for i, group in enumerate(self.groups):
+        for i, group in enumerate(groups):
             if group.kind == "image":
                 inputs.append(self._image(str(i), group.spec, raw[group.vectors[0]], dtype))
             else:
@@ -188,7 +215,8 @@ def networks_in_words(policy: PolicyConfig, spec: EnvSpec) -> str:
     """The torso of each input, and the memory behind them."""
     beside_image = any(part.kind == "image" for part in spec.parts)
     torsos = []
-    for group in group_parts(policy, spec.parts):
+    of_critic = critic_places(policy, spec)
+    for group in group_parts(policy, spec):
         name = torso_name(policy.network, group.spec, beside_image=beside_image)
         if spec.keys:
             keys = [spec.keys[place] for place in sorted(group.places)]
@@ -196,6 +224,8 @@ def networks_in_words(policy: PolicyConfig, spec: EnvSpec) -> str:
             if len(keys) > MOST_KEYS:
                 named.append(f"{len(keys) - MOST_KEYS} more")
             name += f" for {' and '.join(named)}"
+        if group.places[0] in of_critic:
+            name += " of the critic alone"
         torsos.append(name)
     words = ", ".join(torsos)
     if policy.memory != "none":

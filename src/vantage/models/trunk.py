@@ -40,7 +40,8 @@ class Trunk(nn.Module):
         if cache is not None:
             return cast(Tensor, self.torsos[0](inputs[0], cache))
         features = []
-        for torso, part in zip(self.torsos, inputs, strict=True):
+        # Those that only the critic sees come last.
+        for torso, part in zip(self.torsos, inputs[:len(self.torsos)], strict=True):
             half = part.dtype == torch.bfloat16
             with torch.autocast(part.device.type, torch.bfloat16) if half else nullcontext():
                 out = torso(part)

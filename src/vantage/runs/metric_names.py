@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
+from statistics import fmean
+from typing import Any
 
 from vantage.errors import ConfigError
 
@@ -12,10 +14,11 @@ STEP, SECONDS = "step", "seconds"
 METRICS: frozenset[str] = frozenset({
     # The last `return_window` training games
     "rollout/ep_rew_mean", "rollout/ep_rew_min", "rollout/ep_rew_max", "rollout/ep_len_mean",
-    "rollout/episodes",
+    "rollout/episodes", "rollout/success_rate",
     # Evaluations
     "eval/mean_reward", "eval/mean_ep_length", "eval/cut_games", "eval/deterministic", "eval/step",
     "eval/mean_reward_deterministic", "eval/mean_reward_sampled", "eval/second_mean_reward",
+    "eval/success_rate",
     # Updates of any algorithm
     "train/learning_rate", "train/grad_norm", "train/policy_loss", "train/value_loss",
     "train/entropy", "train/explained_variance", "train/policy_lag",
@@ -35,10 +38,51 @@ METRICS: frozenset[str] = frozenset({
 OF_NODES: tuple[str, ...] = ("ray/fps/", "ray/policy_lag/", "ray/restarts/")
 """What the address of a node of Ray follows."""
 
+OF_INFO: tuple[str, ...] = ("rollout/info/", "eval/info/")
+"""What the name of a number in an episode's last `info` follows."""
+
+
+SUCCESS = "is_success"
+"""Key of `info` whose mean is a success rate, as elsewhere."""
+_MOST_NUMBERS = 32
+_LONGEST_NAME = 64
+_LARGEST_NUMBER = 1e100  # metrics.jsonl is read up to it
+
+
+def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers and bools of `info` as metrics hold them: `is_success`, then by name.
+
+    At most 32 of them, with names of up to 64 characters.
+    """
+    numbers = {name: float(value) for name, value in info.items()
+               if isinstance(value, bool | int | float) and abs(value) <= _LARGEST_NUMBER
+               and name.isprintable() and 0 < len(name) <= _LONGEST_NAME}
+    return {name: numbers[name] for name in _first_names(numbers)}
+
+
+def _first_names(names: Iterable[str]) -> list[str]:
+    return sorted(names, key=lambda name: (name != SUCCESS, name))[:_MOST_NUMBERS]
+
+
+def info_means(numbers: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each number over the episodes that have it, `is_success` first, then by name."""
+    values: dict[str, list[float]] = {}
+    for each in numbers:
+        for name, value in each.items():
+            values.setdefault(name, []).append(value)
+    return {name: fmean(values[name]) for name in _first_names(values)}
+
+
+def info_metrics(group: str, numbers: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """`info_means` as metrics of `group`: GROUP/success_rate of `is_success`, GROUP/info/NAME."""
+    means = info_means(numbers)
+    return {f"{group}/success_rate" if name == SUCCESS else f"{group}/info/{name}": value
+            for name, value in means.items()}
+
 
 def is_metric(name: str) -> bool:
     """Vantage itself writes a metric of this name, in this run or another."""
-    return name in METRICS or name.startswith(OF_NODES)
+    return name in METRICS or name.startswith((*OF_NODES, *OF_INFO))
 
 
 def check_free(name: object, of_algorithm: Collection[str]) -> str:

@@ -23,6 +23,7 @@ from vantage.config.config import Config
 from vantage.errors import CheckpointError, ConfigError
 from vantage.keys.fields import read_json_object
 from vantage.keys.json_text import parse
+from vantage.learning.weights import EMA
 from vantage.runs.checkpoint import load_named
 from vantage.runs.directory import RunDirectory
 from vantage.runs.handed_over import check_objects, replacing
@@ -100,7 +101,8 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
         scores["eval/deterministic"] = float(bool(deterministic))
     description = Description(run.config, read_spec(saved.state["spec"]), saved.step,
                               str(saved.path.relative_to(run.path)), scores)
-    return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards"))
+    tensors = saved.tensors.get(EMA, saved.tensors["model"])
+    return SavedPolicy(tensors, description, saved.tensors.get("rewards"))
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Description) -> None:

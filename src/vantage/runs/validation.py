@@ -17,7 +17,7 @@ from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 _LARGEST_SIDE = 10**7
 """Bound of a side of an observation or an action."""
-_LEARNED = ("model", "average", "optimizer", "rewards")
+_LEARNED = ("model", "average", "ema", "optimizer", "rewards", "learning_rate")
 """Groups whose tensors must be finite. Those of environments may hold any values."""
 COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_steps",
             "last_eval_steps")
@@ -45,6 +45,8 @@ def check_state(state: Mapping[str, Any]) -> None:
     valid["best_return"] = best is None or _is_number(best)
     episodes = progress.get("recent")
     valid["recent"] = isinstance(episodes, list) and all(map(_is_pair, episodes))
+    numbers = progress.get("recent_numbers", [])
+    valid["recent_numbers"] = isinstance(numbers, list) and all(map(_are_numbers, numbers))
     for name, is_valid in valid.items():
         if not is_valid:
             raise ValueError(f"progress.{name} is {progress.get(name)!r:.80}")
@@ -103,6 +105,12 @@ def _is_number(value: object) -> bool:
 def _is_pair(episode: object) -> bool:
     """Whether an entry of progress.recent is a list of two numbers."""
     return isinstance(episode, list) and len(episode) == 2 and all(map(_is_number, episode))
+
+
+def _are_numbers(info: object) -> bool:
+    """Whether an entry of progress.recent_numbers is a mapping of numbers by printable names."""
+    return isinstance(info, dict) and all(
+        name.isprintable() and _is_number(value) for name, value in info.items())
 
 
 def _is_part(part: ArraySpec) -> bool:

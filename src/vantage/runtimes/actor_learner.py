@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vantage._host.seeding import derive_seed
+from vantage._host.seeding import derive_seed, restore_generator
 from vantage._host.system import free_memory
 from vantage.config.config import Config
 from vantage.envs.make import make_environments
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, check_rollouts, collect, empty_rollout, join_rollouts
-from vantage.learning.learner import Learner, restore_generator
+from vantage.learning.learner import Learner
 from vantage.learning.own_state import own_state
 from vantage.learning.replay import Replay
 from vantage.runs.checkpoint import load_replay

@@ -19,6 +19,7 @@ from vantage.config.config import Config
 from vantage.envs.make import make_environments
 from vantage.learning.evaluation import play_games
 from vantage.models.actor_critic import ActorCritic
+from vantage.runs.metric_names import info_metrics, numbers_of
 from vantage.types import Episode
 
 STREAM = 1
@@ -121,7 +122,8 @@ class Evaluator:
         cut = sum(game.length >= self._envs.longest_game for game in games)
         return {"eval/mean_reward": mean_of(games),
                 "eval/mean_ep_length": fmean(game.length for game in games),
-                "eval/cut_games": cut, "eval/deterministic": float(self.deterministic)}
+                "eval/cut_games": cut, "eval/deterministic": float(self.deterministic),
+                **info_metrics("eval", (numbers_of(game.info) for game in games))}
 
 
 def mean_of(games: list[Episode]) -> float:

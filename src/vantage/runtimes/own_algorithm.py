@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from vantage.config.config import Config
-from vantage.learning.learner import APPROX_KL
+from vantage.learning.adaptive_rate import APPROX_KL
 from vantage.learning.own_state import own_state
 from vantage.runtimes.progress import Progress
 

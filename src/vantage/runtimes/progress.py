@@ -14,6 +14,7 @@ from typing import Any
 
 from vantage.config.config import Config
 from vantage.envs.interface import LONGEST_GAME
+from vantage.runs.metric_names import info_metrics, numbers_of
 from vantage.runs.validation import COUNTERS, FLAGS
 from vantage.types import Episode
 
@@ -88,6 +89,8 @@ class Progress:
         """The last evaluation reached the config's `stop_at_eval`."""
         self.recent: deque[tuple[float, int]] = deque(maxlen=window)
         """Score and length of the last games, for rollout/ep_rew_mean and the like."""
+        self.recent_numbers: deque[Mapping[str, float]] = deque(maxlen=window)
+        """Numbers in the last `info` of these games, for rollout/success_rate and rollout/info."""
         self.best_return: float | None = None
         self.deterministic: bool | None = None
         """Evaluations take the most probable actions, not sampled ones; None before the start."""
@@ -110,6 +113,8 @@ class Progress:
         """Further metrics, of the runtime."""
         self._rates: dict[str, float] = {}
         """The losses and rates of the last metrics."""
+        self.learning_rate: float | None = None
+        """The mean learning rate of the last update; None before the first."""
         self.new_advances: list[Advance] | None = None
         """If a caller sets a list, `add` appends every advance to it."""
         self.new_episodes: deque[Episode] | None = None
@@ -150,6 +155,7 @@ class Progress:
         self.episodes += len(advance.episodes)
         if advance.episodes:
             self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
+            self.recent_numbers.extend(numbers_of(each.info) for each in advance.episodes)
             self._recent_metrics = None
             if self.new_episodes is not None:
                 self.new_episodes.extend(advance.episodes)
@@ -158,6 +164,7 @@ class Progress:
         self.unsaved |= advance.unsaved
         if advance.updates:
             self.logged |= advance.metrics.keys()
+            self.learning_rate = advance.means().get("train/learning_rate", self.learning_rate)
         self._sum += advance
         self._sum.episodes = ()
 
@@ -232,12 +239,14 @@ class Progress:
                 "rollout/ep_rew_min": min(scores),
                 "rollout/ep_rew_max": max(scores),
                 "rollout/ep_len_mean": fmean(lengths),
+                **info_metrics("rollout", self.recent_numbers),
             }
         return self._recent_metrics or {}
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {name: getattr(self, name) for name in _SAVED}
         state["recent"] = [list(game) for game in self.recent]
+        state["recent_numbers"] = [dict(numbers) for numbers in self.recent_numbers]
         return state
 
     def load(self, state: dict[str, Any]) -> None:
@@ -248,6 +257,7 @@ class Progress:
         self._logged_step = self.step
         self._rates = {"time/fps": self.step / max(1e-9, self.seconds)} if self.step else {}
         self.recent.extend((score, length) for score, length in state["recent"])
+        self.recent_numbers.extend(state.get("recent_numbers", ()))
 
 
 def mean_of_each(values: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import repeat
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -13,12 +15,14 @@ from torch import Tensor
 
 from vantage.config.config import Config
 from vantage.learning.learner import Learner
+from vantage.runs.metric_names import numbers_of
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.child_processes import prepare_process
 from vantage.runtimes.collectives import RankLostError, RankWeights, gather, torchrun_rank_and_size
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
+from vantage.runtimes.shared_metrics import gather_text
 from vantage.types import Episode
 
 
@@ -108,7 +112,7 @@ def _serve(actor_learner: ActorLearner, weights: SharedRankWeights | RankWeights
             return done
         if command == Command.ADVANCE:
             advance = actor_learner.advance(lambda: step)  # noqa: B023  called at once
-            weights.all_gather(row_of(actor_learner.config, advance))
+            exchange(weights, actor_learner.config, advance)
             done = step + advance.steps * actor_learner.config.num_processes
         elif command == Command.CHANGE:
             actor_learner.change(collectives.broadcast())
@@ -125,27 +129,43 @@ def share_weights(learner: Learner, rank: int, shared: RankMemory | None,
     return SharedRankWeights(shared, learner, rank, check)
 
 
+def exchange(weights: SharedRankWeights | RankWeights, config: Config,
+             advance: Advance) -> list[Advance]:
+    """The results of an update of all ranks, without their metrics.
+
+    Numbers in the `info` of episodes are exchanged in updates where a rank has some.
+    """
+    numbers = [numbers_of(episode.info) for episode in advance.episodes]
+    rows = weights.all_gather(_row_of(config, advance, has_numbers=any(numbers)))
+    texts = ["[]"] * len(rows)
+    if rows[:, 0].any():
+        texts = gather_text(json.dumps(numbers), weights.all_gather, chunk=row_size(config))
+    return [_advance_of(row, json.loads(text)) for row, text in zip(rows, texts, strict=True)]
+
+
 def row_size(config: Config) -> int:
-    """Numbers in a row of `row_of`: room for an episode at every step of an update."""
+    """Numbers that `exchange` gathers: room for an episode at every step of an update."""
     runtime = config.runtime
     length = runtime.rollout_lengths[0] * runtime.rollouts_per_update
-    return 4 + 3 * config.envs_per_process * length
+    return 5 + 3 * config.envs_per_process * length
 
 
-def row_of(config: Config, advance: Advance) -> Tensor:
+def _row_of(config: Config, advance: Advance, *, has_numbers: bool) -> Tensor:
     """The result of an update without its metrics, padded with NaN to a fixed size."""
-    numbers = [advance.steps, advance.env_seconds, advance.act_seconds, advance.learn_seconds]
+    numbers = [float(has_numbers), advance.steps, advance.env_seconds, advance.act_seconds,
+               advance.learn_seconds]
     for episode in advance.episodes:
         numbers += [episode.env, episode.score, episode.length]
     return torch.tensor(numbers + [torch.nan] * (row_size(config) - len(numbers)),
                         dtype=torch.float64)
 
 
-def advance_of(row: Tensor) -> Advance:
-    """The result of an update that `row_of` has put into a row."""
-    steps, env_seconds, act_seconds, learn_seconds, *episodes = row[~row.isnan()].tolist()
-    triples = zip(episodes[::3], episodes[1::3], episodes[2::3], strict=True)
-    return Advance(
-        int(steps),
-        episodes=tuple(Episode(int(env), score, int(length)) for env, score, length in triples),
-        env_seconds=env_seconds, act_seconds=act_seconds, learn_seconds=learn_seconds)
+def _advance_of(row: Tensor, numbers: Sequence[Mapping[str, float]]) -> Advance:
+    """The result of an update from its row, and the numbers of each episode, if there are any."""
+    _, steps, env_seconds, act_seconds, learn_seconds, *values = row[~row.isnan()].tolist()
+    triples = zip(values[::3], values[1::3], values[2::3], strict=True)
+    infos: Iterable[Mapping[str, float]] = numbers or repeat({})
+    episodes = [Episode(int(env), score, int(length), info)
+                for (env, score, length), info in zip(triples, infos, strict=False)]
+    return Advance(int(steps), episodes=tuple(episodes), env_seconds=env_seconds,
+                   act_seconds=act_seconds, learn_seconds=learn_seconds)

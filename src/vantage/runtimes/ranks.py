@@ -34,9 +34,8 @@ from vantage.runtimes.collectives import RankLostError, gather, torchrun_rank_an
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.rank_worker import (
     Command,
-    advance_of,
+    exchange,
     rank_main,
-    row_of,
     row_size,
     share_weights,
 )
@@ -136,8 +135,8 @@ class Ranks:
         try:
             with self._commanding(Command.ADVANCE, step):
                 total = self._actor_learner.advance(lambda: step)
-                for row in self._weights.all_gather(row_of(self._actor_learner.config, total))[1:]:
-                    total += advance_of(row)
+                for other in exchange(self._weights, self._actor_learner.config, total)[1:]:
+                    total += other
         except BaseException:
             self._actor_learner.exact = False  # one update ahead of the counters
             raise

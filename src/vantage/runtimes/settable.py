@@ -8,12 +8,17 @@ from typing import Any
 from vantage.config.checks import check_flags, check_together
 from vantage.config.config import Config
 from vantage.keys.fields import convert, method_elsewhere
-from vantage.keys.schedules import Schedule
+from vantage.keys.schedules import KL, Schedule
 
 
-def value_now(config: Config, name: str, step: int) -> Any:
-    """The value of the key `name` at `step`: that of its schedule, or as it is."""
+def value_now(config: Config, name: str, step: int, rate: float | None) -> Any:
+    """The value of the key `name` at `step`: that of its schedule, or as it is.
+
+    `rate` is the learning rate of the last update, which one that follows the divergence has.
+    """
     value = config.flat()[name]
+    if isinstance(value, Schedule) and value.kind == KL and rate is not None:
+        return rate
     return config.at(name, step) if isinstance(value, Schedule | str) else value
 
 

@@ -21,7 +21,7 @@ from vantage.errors import ConfigError
 from vantage.learning.config import OptimizerConfig
 from vantage.learning.gradients import clip_with_norm
 from vantage.learning.learner import Learner
-from vantage.learning.optimizers import STATISTICS, FlatOptimizer
+from vantage.learning.optimizers import STATISTICS, FlatOptimizer, within
 from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
 from vantage.runtimes.shared_memory import SharedMemory
@@ -104,7 +104,8 @@ class SharedRankWeights(GradientSink):
         learner.flat.move(self._vector, self._gradients[rank], keep=rank == 0)
         part = {name: each[rank] if name == "step" else each[self._part]
                 for name, each in self._statistics.items()}
-        self._optimizer = FlatOptimizer(config, self._vector[self._part], part)
+        self._optimizer = FlatOptimizer(config, self._vector[self._part], part,
+                                        critic=within(learner.flat.critic, self._part))
         learner.sink = self
 
     def change(self, config: OptimizerConfig) -> None:

@@ -161,7 +161,7 @@ class HogwildWeights(GradientSink):
         self._vector = shared.vector
         self._updates = shared.workers["updates"]
         own = {name: rows[worker % len(rows)] for name, rows in shared.statistics.tensors().items()}
-        self._optimizer = FlatOptimizer(config, self._vector, own)
+        self._optimizer = FlatOptimizer(config, self._vector, own, critic=learner.flat.critic)
         self._pulled_updates = 0
         # Normalisers update the rows of this worker, and normalise with the merged rows of all.
         self._normalizers: list[tuple[Stats, Stats]] = []

@@ -50,7 +50,7 @@ class SharedMetrics:
         if not rows[:, 2].any():
             return False
         own = [name for name in metrics if name not in self._names]
-        for text in _gather_text(json.dumps(own), all_gather):
+        for text in gather_text(json.dumps(own), all_gather):
             self._names += [name for name in json.loads(text) if name not in self._names]
         return True
 
@@ -69,13 +69,16 @@ class SharedMetrics:
         return counts.tolist(), loss, means
 
 
-def _gather_text(text: str, all_gather: AllGather) -> list[str]:
-    """The texts of all ranks, which are ASCII, in the order of ranks."""
+def gather_text(text: str, all_gather: AllGather, *, chunk: int = _CHUNK) -> list[str]:
+    """The texts of all ranks, which are ASCII, in the order of ranks.
+
+    All ranks exchange `chunk` characters at once.
+    """
     lengths = all_gather(torch.tensor([float(len(text))], dtype=torch.float64))[:, 0].tolist()
     texts = [""] * len(lengths)
-    for start in range(0, int(max(lengths)), _CHUNK):
-        codes = list(text[start:start + _CHUNK].encode())
-        row = torch.tensor([*codes, *[0] * (_CHUNK - len(codes))], dtype=torch.float64)
+    for start in range(0, int(max(lengths)), chunk):
+        codes = list(text[start:start + chunk].encode())
+        row = torch.tensor([*codes, *[0] * (chunk - len(codes))], dtype=torch.float64)
         for rank, part in enumerate(all_gather(row).tolist()):
             texts[rank] += bytes(int(code) for code in part if code).decode()
     return texts

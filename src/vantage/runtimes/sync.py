@@ -115,15 +115,15 @@ class SyncRun:
         started = perf_counter()
         progress = self.progress
         result = yield from self.evaluator.evaluate(
-            self.actor_learner.model, progress.step, longest_game=progress.longest_game(),
+            self.policy(), progress.step, longest_game=progress.longest_game(),
             best=progress.best_return)
         progress.add(Advance(eval_seconds=perf_counter() - started))
         progress.restart_evaluation_clock()
         self.recorder.record_evaluation(result, progress.step)
 
     def policy(self) -> ActorCritic:
-        """The current policy; further updates change its weights."""
-        return self.actor_learner.model
+        """The current policy, averaged with eval_ema; further updates change its weights."""
+        return self.actor_learner.learner.policy
 
     def save(self) -> None:
         """Write a checkpoint now, and the replay if there is one."""

@@ -172,7 +172,7 @@ class Trainer:
     def log(self, name: str, value: float) -> None:
         """Add a metric of your own to the next report, metrics.jsonl and TensorBoard.
 
-            trainer.log("rollout/success_rate", 0.7)
+            trainer.log("my/success_rate", 0.7)
 
         `name` must not be that of another metric; docs/training.md lists Vantage's. Several values
         of one name are averaged. After the last update this has no effect, so that the body of a
@@ -280,7 +280,8 @@ class Trainer:
     def __getattr__(self, name: str) -> float:
         if name.startswith("_") or name not in self._settable:
             raise AttributeError(self._unknown(name))
-        value: float = value_now(self.config, name, self.step)  # an optional one may be None
+        rate = self._recorder.progress.learning_rate
+        value: float = value_now(self.config, name, self.step, rate)  # an optional one: None
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -23,13 +23,15 @@ class PolicyStep(nn.Module):
     """`ActorCritic.step_with_values` on positional tensors, named by `inputs` and `outputs`.
 
     Actions, means and deviations are in the environment's units.
-    A policy without state has no input `is_first`, one without masks no `action_mask`.
+    A policy without state has no input `is_first`, one without masks no `action_mask`. One with
+    critic_obs has neither these parts nor a critic: no value, and no state of the critic.
     """
 
     def __init__(self, model: ActorCritic) -> None:
         super().__init__()
         self.model = model
-        self.obs = tuple(f"obs.{key}" for key in model.keys) or ("obs",)
+        self.keys = model.acting_spec.keys
+        self.obs = tuple(f"obs.{key}" for key in self.keys) or ("obs",)
         self.state = _state_names(model)
         inputs = [*self.obs]
         if self.state:
@@ -41,21 +43,26 @@ class PolicyStep(nn.Module):
         self.to_env = GaussianToEnv(model.spec.action) if is_gaussian else None
         parameters = ("mean", "log_std") if is_gaussian else ("logits",)
         next_state = (f"next_state.{name}" for name in self.state)
-        self.outputs = (*parameters, "value", "action", *next_state)
+        value = () if model.policy.critic_parts else ("value",)
+        self.outputs = (*parameters, *value, "action", *next_state)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         named = dict(zip(self.inputs, inputs, strict=True))
         parts = [named[name] for name in self.obs]
-        obs = dict(zip(self.model.keys, parts, strict=True)) if self.model.keys else parts[0]
+        obs = dict(zip(self.keys, parts, strict=True)) if self.keys else parts[0]
         never = torch.zeros_like(parts[0].flatten(1)[:, 0], dtype=torch.bool)
         is_first = named.get("is_first", never)
         state = tuple(named[f"state.{name}"] for name in self.state)
-        params, value, state = self.model.step_with_values(obs, is_first, state,
-                                                           named.get("action_mask"))
+        mask = named.get("action_mask")
+        value: list[Tensor] = []
+        if self.model.policy.critic_parts:
+            params, state = self.model.step(obs, is_first, state, mask)
+        else:
+            params, *value, state = self.model.step_with_values(obs, is_first, state, mask)
         if self.to_env is None:
-            return params, value, self.model.distribution.mode(params), *state
+            return params, *value, self.model.distribution.mode(params), *state
         mean, log_std, action = self.to_env(*params.chunk(2, -1))
-        return mean, log_std, value, action, *state
+        return mean, log_std, *value, action, *state
 
     @torch.no_grad()
     def call(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -66,7 +73,7 @@ class PolicyStep(nn.Module):
     def initial_state(self, batch: int) -> dict[str, Tensor]:
         """The `state` inputs before an episode."""
         values = self.model.initial_state(batch)
-        return {f"state.{name}": value for name, value in zip(self.state, values, strict=True)}
+        return {f"state.{name}": value for name, value in zip(self.state, values, strict=False)}
 
     def next_state(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The `state` inputs of the step after the one with these outputs."""
@@ -75,7 +82,7 @@ class PolicyStep(nn.Module):
     def example(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """Random inputs without the state; vectors have the mean and variance of the normaliser."""
         inputs = {}
-        for i, (name, part) in enumerate(zip(self.obs, self.model.parts, strict=True)):
+        for name, part in zip(self.obs, self.model.acting_spec.parts, strict=True):
             shape = (batch, *part.shape)
             if part.floats:
                 inputs[name] = part.unit * torch.rand(shape, generator=generator)
@@ -84,7 +91,8 @@ class PolicyStep(nn.Module):
             elif part.kind == "one_hot":
                 inputs[name] = torch.randint(0, 2, shape, generator=generator).float()
             else:
-                mean, variance = self.model.preprocessor.statistics(i)
+                place = self.model.keys.index(name.removeprefix("obs.")) if self.keys else 0
+                mean, variance = self.model.preprocessor.statistics(place)
                 inputs[name] = torch.randn(shape, generator=generator) * variance.sqrt() + mean
         if "is_first" in self.inputs:
             inputs["is_first"] = torch.rand(batch, generator=generator) < 0.3
@@ -101,7 +109,8 @@ def _state_names(model: ActorCritic) -> tuple[str, ...]:
     names = []
     if model.num_frame_states:
         names += [f"frames.{key}" for key in model.keys] or ["frames"]
-    for prefix, trunk in (("", model.actor), ("critic_", model.critic)):
+    critic = None if model.policy.critic_parts else model.critic
+    for prefix, trunk in (("", model.actor), ("critic_", critic)):
         if trunk is not None and trunk.memory is not None:
             numbered = [f"memory_{i}" for i in range(trunk.num_states)]
             own = getattr(trunk.memory, "state_names", numbered)

@@ -21,6 +21,7 @@ from vantage.keys.fields import in_short
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over, run_of, with_code_of
+from vantage.runs.metric_names import SUCCESS, info_means
 from vantage.runs.metrics import FILE_NAME, read_metrics
 from vantage.runs.mirror import URL, URL_SIGNATURE
 from vantage.runs.trust import SIGNATURE
@@ -30,9 +31,9 @@ from vantage.tools.record import record
 
 log = logging.getLogger(__name__)
 
-_CURVES = ("rollout/ep_rew_mean", "eval/mean_reward", "rollout/ep_len_mean", "train/entropy",
-           "train/explained_variance", "train/value_loss", "train/policy_loss", "train/grad_norm",
-           "time/fps")
+_CURVES = ("rollout/ep_rew_mean", "eval/mean_reward", "rollout/success_rate", "eval/success_rate",
+           "rollout/ep_len_mean", "train/entropy", "train/explained_variance", "train/value_loss",
+           "train/policy_loss", "train/grad_norm", "time/fps")
 _MAX_VIDEO = 2_500_000
 """Bytes of a video in the page; base64 adds a third, and the page stays below 5 MB."""
 
@@ -131,12 +132,16 @@ def _changed_keys(config: Config) -> list[tuple[str, str, str]]:
 def _evaluation(result: Evaluation) -> str:
     """The scores of each way to play as HTML."""
     titles = ["actions", "mean", "deviation", "lowest", "highest", "steps", "cut"]
-    rows = [_scores(result)]
-    if result.other is not None:
-        rows.append(_scores(result.other))
+    ways = [result] if result.other is None else [result, result.other]
+    rows = [_scores(way) for way in ways]
     if all(row[-1] == "0" for row in rows):
         titles.pop()
         rows = [row[:-1] for row in rows]
+    infos = [way.info_means for way in ways]
+    names = info_means(infos)
+    titles += ["success rate" if name == SUCCESS else name for name in names]
+    for row, means in zip(rows, infos, strict=True):
+        row += [f"{means[name]:.4g}" if name in means else "" for name in names]
     return (f"<p>Raw scores of {result.episodes} games; checkpoint: "
             f"{escape(result.checkpoint)}.</p>"
             f'<div class="wide">{_table(titles, rows)}</div>')
