@@ -62,6 +62,7 @@ def fits(model: ActorCritic) -> bool:
             and not cast(Mlp, model.actor.torsos[0]).is_image
             and model.policy.activation in ("tanh", "relu") and model.policy.norm == "none"
             and not model.has_q and model.advantage_head is None
+            and not model.policy.critic_parts
             and (isinstance(head, LogitsHead) or (by_parameters and not head.squash_mean))
             and sum(each.numel() for each in parameters) <= MOST_WEIGHTS
             and all(each.requires_grad and each.dtype == torch.float32
