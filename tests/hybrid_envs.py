@@ -98,7 +98,7 @@ class Lever(gym.Env[np.ndarray, Any]):
 
 
 def make_vector(num_envs: int) -> SyncVectorEnv:
-    return SyncVectorEnv([Masked] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+    return SyncVectorEnv([MaskMethod] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 
 class InTensors:

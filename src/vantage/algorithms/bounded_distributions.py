@@ -1,6 +1,6 @@
 """Distributions of actions between two bounds: Beta, and a Gaussian squashed by tanh.
 
-They have the interface of those in `distributions`. Actions, densities and entropies are in the
+They have the interface of those in `distributions`, without `kl`. Actions, densities and entropies are in the
 policy's units, between `low` and `high`.
 """
 
@@ -27,13 +27,11 @@ action on the bound itself, where logarithms are infinite."""
 class SquashedGaussian:
     """tanh of independent normal variables; the parameters are those of the Gaussian, μ and log σ.
 
-    a = c + h tanh u,  u ~ N(μ, σ);  c the middle and h half the width of the bounds
-    log p(a) = log N(u; μ, σ) - Σ_i log h_i + log(1 - tanh² u_i)
-    log(1 - tanh² u) = 2 (log 2 - u - softplus(-2u)), which does not overflow
+    a = low + (high - low) (1 + tanh u) / 2,  u ~ N(μ, σ)
+    log p(a) = log N(u; μ, σ) - Σ_i log da_i/du_i,  H = H(N) + E Σ_i log da_i/du_i
 
-    The expectation of the last term in the entropy is a Gauss-Hermite quadrature with 32 nodes,
-    exact to 0.001 nats for σ up to 2 and 0.03 for σ = 5. KL is that of the Gaussians, since tanh is invertible. The
-    mode is that of the Gaussian, squashed: the median of each action.
+    The expectation is a Gauss-Hermite quadrature with 32 nodes, exact to 0.001 nats for σ up to 2
+    and 0.03 for σ = 5. The mode is that of the Gaussian, squashed: the median of each action.
     """
 
     low: tuple[float, ...]
@@ -52,30 +50,21 @@ class SquashedGaussian:
     def log_prob(self, params: Params, actions: Float[Tensor, "*batch D"]) -> PerRow:
         unit = 2 * _fractions(actions, self.low, self.high) - 1
         before = unit.atanh()
-        slopes = _log_slope(before).sum(-1) + self._log_half_widths
+        slopes = _log_slope(before).sum(-1) + _log_widths(self.low, self.high)
         return self._gaussian.log_prob(params, before) - slopes
 
     def entropy(self, params: Params) -> PerRow:
         mean, log_std = params.unsqueeze(-1).chunk(2, -2)
         nodes = mean + log_std.exp() * params.new_tensor(_NODES)
         slopes = _log_slope(nodes) @ params.new_tensor(_WEIGHTS / _WEIGHTS.sum())
-        return self._gaussian.entropy(params) + slopes.sum(-1) + self._log_half_widths
-
-    def kl(self, p: Params, q: Params) -> PerRow:
-        return self._gaussian.kl(p, q)
+        return self._gaussian.entropy(params) + slopes.sum(-1) + _log_widths(self.low, self.high)
 
     @property
     def _gaussian(self) -> Gaussian:
         return Gaussian(len(self.low))
 
-    @property
-    def _log_half_widths(self) -> float:
-        return sum(math.log((high - low) / 2)
-                   for low, high in zip(self.low, self.high, strict=True))
-
     def _squash(self, before: Tensor) -> Tensor:
-        return torch.lerp(before.new_tensor(self.low), before.new_tensor(self.high),
-                          (before.tanh() + 1) / 2)
+        return _between((before.tanh() + 1) / 2, self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,41 +86,35 @@ class Beta:
     def sample(self, params: Params, generator: Generator) -> Float[Tensor, "*batch D"]:
         pairs = torch.stack(params.detach().chunk(2, -1), -1)
         # As in torch.distributions.Beta, whose public interface takes no generator.
-        return self._within(torch._sample_dirichlet(pairs, generator)[..., 0])
+        return _between(torch._sample_dirichlet(pairs, generator)[..., 0], self.low, self.high)
 
     def mode(self, params: Params) -> Float[Tensor, "*batch D"]:
         alpha, beta = (params - 1).chunk(2, -1)
         total = alpha + beta
         # Both are 1 where float32 rounds: the density is flat, and its middle is as good as any.
-        return self._within(torch.where(total > 0, alpha / total, 0.5))
+        return _between(torch.where(total > 0, alpha / total, 0.5), self.low, self.high)
 
     def log_prob(self, params: Params, actions: Float[Tensor, "*batch D"]) -> PerRow:
         alpha, beta = params.chunk(2, -1)
         x = _fractions(actions, self.low, self.high)
         logs = (alpha - 1) * x.log() + (beta - 1) * (-x).log1p() - _log_beta(alpha, beta)
-        return logs.sum(-1) - self._log_widths
+        return logs.sum(-1) - _log_widths(self.low, self.high)
 
     def entropy(self, params: Params) -> PerRow:
         alpha, beta = params.chunk(2, -1)
         total = alpha + beta
         terms = (_log_beta(alpha, beta) - (alpha - 1) * alpha.digamma()
                  - (beta - 1) * beta.digamma() + (total - 2) * total.digamma())
-        return terms.sum(-1) + self._log_widths
+        return terms.sum(-1) + _log_widths(self.low, self.high)
 
-    def kl(self, p: Params, q: Params) -> PerRow:
-        alpha_p, beta_p = p.chunk(2, -1)
-        alpha_q, beta_q = q.chunk(2, -1)
-        terms = (_log_beta(alpha_q, beta_q) - _log_beta(alpha_p, beta_p)
-                 + (alpha_p - alpha_q) * alpha_p.digamma() + (beta_p - beta_q) * beta_p.digamma()
-                 + (alpha_q - alpha_p + beta_q - beta_p) * (alpha_p + beta_p).digamma())
-        return terms.sum(-1)
 
-    @property
-    def _log_widths(self) -> float:
-        return sum(math.log(high - low) for low, high in zip(self.low, self.high, strict=True))
+def _log_widths(low: tuple[float, ...], high: tuple[float, ...]) -> float:
+    return sum(math.log(upper - lower) for lower, upper in zip(low, high, strict=True))
 
-    def _within(self, x: Tensor) -> Tensor:
-        return torch.lerp(x.new_tensor(self.low), x.new_tensor(self.high), x)
+
+def _between(x: Tensor, low: tuple[float, ...], high: tuple[float, ...]) -> Tensor:
+    """Actions at the fractions `x` of the way between the bounds."""
+    return torch.lerp(x.new_tensor(low), x.new_tensor(high), x)
 
 
 def _fractions(actions: Tensor, low: tuple[float, ...], high: tuple[float, ...]) -> Tensor:
@@ -141,8 +124,8 @@ def _fractions(actions: Tensor, low: tuple[float, ...], high: tuple[float, ...])
 
 
 def _log_slope(u: Tensor) -> Tensor:
-    """log(1 - tanh² u), the logarithm of the derivative of tanh."""
-    return 2 * (math.log(2) - u - F.softplus(-2 * u))
+    """log (1 - tanh² u) / 2: of the slope of (1 + tanh u) / 2, in a form that does not overflow."""
+    return math.log(2) - 2 * (u + F.softplus(-2 * u))
 
 
 def _log_beta(alpha: Tensor, beta: Tensor) -> Tensor:

@@ -11,13 +11,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from vantage.algorithms.bounded_distributions import Beta, SquashedGaussian
-from vantage.algorithms.distributions import (
-    Categorical,
-    Gaussian,
-    MultiDiscrete,
-    Params,
-    PerRow,
-)
+from vantage.algorithms.distributions import Categorical, Gaussian, MultiDiscrete, Params, PerRow
 from vantage.types import ActionSpec
 
 Part = Categorical | MultiDiscrete | Gaussian | SquashedGaussian | Beta
@@ -28,7 +22,7 @@ Part = Categorical | MultiDiscrete | Gaussian | SquashedGaussian | Beta
 class Joint:
     """Independent distributions of the parts of an action, discrete and continuous.
 
-    log p(a) = Σ_i log p_i(a_i); entropies and divergences are sums as well.
+    log p(a) = Σ_i log p_i(a_i); entropies are sums as well.
 
     Parameters and actions of all parts are side by side. Actions are floats [..., D], in which
     choices are whole numbers; float32 holds those of up to 2^24 exactly.
@@ -54,10 +48,6 @@ class Joint:
 
     def entropy(self, params: Params) -> PerRow:
         return _total(part.entropy(own) for part, own in self.split(params))
-
-    def kl(self, p: Params, q: Params) -> PerRow:
-        pairs = zip(self.split(p), self.split(q), strict=True)
-        return _total(part.kl(own_p, own_q) for (part, own_p), (_, own_q) in pairs)
 
     def split(self, params: Params) -> Iterator[tuple[Any, Tensor]]:
         """Each part with its own parameters."""

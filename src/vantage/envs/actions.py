@@ -96,21 +96,16 @@ def _joint_spec(space: gym.Space[Any], parts: dict[str, ActionSpec]) -> ActionSp
     low: list[float] = []
     high: list[float] = []
     scaled: list[bool] = []
-    choices: list[int] = []
-    for name, part in parts.items():
-        if part.kind == "box":
-            low += part.low
-            high += part.high
-            scaled += part.scaled or [False] * len(part.low)
-            continue
-        if max(part.sizes) > MOST_CHOICES:
-            raise ConfigError(f"part {name!r} of the action has {max(part.sizes):,} choices, more "
-                              f"than the {MOST_CHOICES:,} that float32 can number; choose among "
-                              "fewer, or use a Box")
-        low += [0.0] * len(part.sizes)
-        high += [size - 1.0 for size in part.sizes]
-        scaled += [False] * len(part.sizes)
-        choices += part.sizes
+    for part in parts.values():
+        sizes = () if part.kind == "box" else part.sizes
+        low += part.low or [0.0] * len(sizes)
+        high += part.high or [size - 1.0 for size in sizes]
+        scaled += part.scaled or [False] * math.prod(part.shape)
+    choices = [size for part in parts.values() if part.kind != "box" for size in part.sizes]
+    if max(choices, default=0) > MOST_CHOICES:
+        raise ConfigError(f"a part of the action has {max(choices):,} choices, more than the "
+                          f"{MOST_CHOICES:,} that float32 can number; choose among fewer, or use a "
+                          "Box")
     return ActionSpec("joint", tuple(choices), tuple(low), tuple(high),
                       tuple(scaled) if any(scaled) else (), parts, described)
 

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
 
+from vantage.envs.descriptions import shown
 from vantage.envs.interface import MASK, Array, Info
 from vantage.envs.parts import children_of, leaves_of
 
@@ -112,6 +113,9 @@ def parts_of_mask(mask: Any, space: gym.Space[Any], name: str = "") -> list[tupl
             raise ValueError(f"action_mask has a mask for {name!r}, which is {space!s:.80}; masks "
                              "are for discrete parts")
         return [(name, size, mask)]
+    if not isinstance(mask, Mapping | tuple | list | None):
+        raise ValueError(f"action_mask of {name!r} is {shown(mask)}; nest it as {space!s:.200}, or "
+                         "give the masks of all parts side by side")
     given = {} if mask is None else dict(
         mask.items() if isinstance(mask, Mapping) else enumerate(mask))
     # Gymnasium's vector environments add _NAME, where an info has NAME.
