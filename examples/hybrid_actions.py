@@ -2,7 +2,7 @@
 
     python hybrid_actions.py
 
-or with `vantage train ppo --env hybrid_actions:Drone --steps 40k` in the directory of this file. The policy has one head
+or with `vantage train ppo --env hybrid_actions:Drone --steps 40k` in the directory of this file. The policy has a head
 for each part, and the log-probability of an action is the sum over its parts. `info["action_mask"]` is nested like the
 action space; parts without a mask may choose anything.
 """

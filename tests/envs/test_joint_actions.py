@@ -142,7 +142,8 @@ def test_gymnasiums_vectors_stack_nested_masks() -> None:
     vector = gym.vector.SyncVectorEnv([hybrid_envs.Masked] * 2)
     _, info = vector.reset(seed=3)
     mask = {"gear": info["action_mask"]["gear"]}
-    rows = make_masker(EnvSpec(VECTOR, SPEC, masked=True), (2,))({"action_mask": mask}, np.zeros(2, bool))["action_mask"]
+    masker = make_masker(EnvSpec(VECTOR, SPEC, masked=True), (2,))
+    rows = masker({"action_mask": mask}, np.zeros(2, bool))["action_mask"]
     goals = [env.unwrapped.goal for env in vector.envs]  # type: ignore[attr-defined]
     assert rows[:, :3].tolist() == [(np.arange(3) != goal).tolist() for goal in goals]
     vector.close()
