@@ -80,7 +80,7 @@ def test_onnx_has_outputs_for_each_part(masked: Path) -> None:
         "alpha.throttle", "beta.throttle", "logits.gear", "logits.panel/0", "logits.panel/1/dials", "value",
         "action.throttle", "action.gear", "action.panel/0", "action.panel/1/dials",
         "next_state.gru_h", "next_state.critic_gru_h")
-    assert result.difference < 1e-5
+    assert result.difference < 1e-4  # of actions up to 200
 
 
 @pytest.mark.parametrize(("env", "keys"), [
