@@ -132,7 +132,7 @@ class Echo(gym.Env):
         self.action_space = {
             "box": spaces.Box(np.array([[-1.0, 0.0]]), np.array([[2.0, np.inf]]), dtype=np.float64),
             "whole": spaces.Box(-3, 3, (2,), np.int32), "choices": spaces.MultiDiscrete([[2, 3]]),
-            "bits": spaces.MultiBinary(2), "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))),
+            "bits": spaces.MultiBinary(2), "tuple of text": spaces.Tuple((spaces.Discrete(2), spaces.Text(2))),
             "text": spaces.Text(3), "many": spaces.Discrete(300)}[kind]  # more than a byte tells apart
 
     def reset(self, *, seed=None, options=None):

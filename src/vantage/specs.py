@@ -73,20 +73,43 @@ class ActionSpec:
     - box: `sizes` is (d,); an action is [d] floats between `low` and `high`, which are infinite
       where the space has no bounds. Where `scaled` is True, the policy acts from -1 (`low`) to 1
       (`high`). `scaled` = () scales no dimension.
+    - joint: the `parts` of a Dict or Tuple space, by name. An action is one row of floats, those of
+      all parts side by side, as are `low`, `high` (0 and n-1 for choices) and `scaled`. `sizes` is
+      that of all discrete parts together.
     """
 
-    kind: Literal["discrete", "multi_discrete", "box"]
+    kind: Literal["discrete", "multi_discrete", "box", "joint"]
     sizes: tuple[int, ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     scaled: tuple[bool, ...] = ()
+    parts: Mapping[str, ActionSpec] = field(default_factory=dict)
+    space: Mapping[str, Any] | None = None
+    """The Dict or Tuple space of a joint action, as `envs.space_json` writes it; else None."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one action: () for discrete, (n,) for the rest."""
         if self.kind == "discrete":
             return ()
-        return self.sizes if self.kind == "box" else (len(self.sizes),)
+        return (len(self.sizes if self.kind == "multi_discrete" else self.low),)
+
+    @property
+    def dtype(self) -> str:
+        """Name of the actions' dtype in NumPy and torch."""
+        return "float32" if self.kind in ("box", "joint") else "int64"
+
+    @property
+    def boxes(self) -> tuple[ActionSpec, ...]:
+        """The continuous actions in it: itself, or parts of it."""
+        if self.kind == "box":
+            return (self,)
+        return tuple(part for part in self.parts.values() if part.kind == "box")
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """Kinds and sizes, of all parts; equal for actions that one policy can choose."""
+        return (self.kind, self.sizes, *((name, *part.form) for name, part in self.parts.items()))
 
     @property
     def scaled_bounds(self) -> dict[int, tuple[float, float]]:
@@ -95,6 +118,8 @@ class ActionSpec:
                 for i, is_scaled in enumerate(self.scaled) if is_scaled}
 
     def __str__(self) -> str:
+        if self.parts:
+            return ", ".join(f"{name}: {part}" for name, part in self.parts.items())
         text = f"{self.kind} {list(self.sizes)}"
         if any(self.scaled):
             text += f" scaled to {[*self.scaled_bounds.values()]!s:.200}"
@@ -221,8 +246,7 @@ class EnvSpec:
         """Whether a policy for one spec can act in the other, in the same units."""
         mine = self.action
         theirs = other.action
-        return (mine.kind == theirs.kind and mine.sizes == theirs.sizes
-                and mine.scaled_bounds == theirs.scaled_bounds)
+        return mine.form == theirs.form and mine.scaled_bounds == theirs.scaled_bounds
 
     def differences(self, other: EnvSpec) -> list[tuple[str, str, str]]:
         """Why a policy for one spec does not fit the other: (subject, here, there), in words."""
@@ -241,20 +265,11 @@ class EnvSpec:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; infinite bounds become null."""
-        spec = asdict(self)
-        for side in ("low", "high"):
-            bounds = spec["action"][side]
-            spec["action"][side] = [bound if math.isfinite(bound) else None for bound in bounds]
-        return spec
+        return {**asdict(self), "action": _action_to_json(self.action)}
 
     @classmethod
     def from_json(cls, spec: Mapping[str, Any]) -> EnvSpec:
         """The spec that `to_json` returned."""
-        action = dict(spec["action"])
-        for side, infinite in (("low", -math.inf), ("high", math.inf)):
-            action[side] = tuple(infinite if bound is None else bound for bound in action[side])
-        action["sizes"] = tuple(action["sizes"])
-        action["scaled"] = tuple(action.get("scaled", ()))
         obs = spec["obs"]
         parts: ArraySpec | dict[str, ArraySpec]
         # not a Dict with a part named "shape"
@@ -262,7 +277,30 @@ class EnvSpec:
             parts = _array_spec(obs)
         else:
             parts = {key: _array_spec(part) for key, part in obs.items()}
-        return cls(parts, ActionSpec(**action), spec["masked"], spec.get("space"))
+        return cls(parts, _action_spec(spec["action"]), spec["masked"], spec.get("space"))
+
+
+def _action_to_json(action: ActionSpec) -> dict[str, Any]:
+    values = asdict(action)
+    for side in ("low", "high"):
+        values[side] = [bound if math.isfinite(bound) else None for bound in values[side]]
+    if action.kind == "joint":
+        values["parts"] = {name: _action_to_json(part) for name, part in action.parts.items()}
+    else:
+        del values["parts"], values["space"]
+    return values
+
+
+def _action_spec(spec: Mapping[str, Any]) -> ActionSpec:
+    values = dict(spec)
+    for side, infinite in (("low", -math.inf), ("high", math.inf)):
+        values[side] = tuple(infinite if bound is None else bound for bound in values[side])
+    values["sizes"] = tuple(values["sizes"])
+    values["scaled"] = tuple(values.get("scaled", ()))
+    # Parts have none of their own, whatever a file says.
+    values["parts"] = {name: _action_spec({**part, "parts": {}})
+                       for name, part in values.get("parts", {}).items()}
+    return ActionSpec(**values)
 
 
 def _array_spec(spec: Mapping[str, Any]) -> ArraySpec:

@@ -66,7 +66,7 @@ def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
     ("faulty_envs:Spaceless", {}, ConfigError, "has no action_space; set it"),
     ("faulty_envs:Resetting", {}, ConfigError, r"that resets itself \(autoreset_mode=SAME_STEP\)"),
     ("faulty_envs:Sequences", {}, ConfigError, "Sequence.* are not supported"),
-    ("faulty_envs:Echo", {"kind": "tuple"}, ConfigError, "Tuple space actions are not supported"),
+    ("faulty_envs:Echo", {"kind": "tuple of text"}, ConfigError, "part '1' of the action: Text space actions are not"),
     ("faulty_envs:Echo", {"kind": "text"}, ConfigError, "Text space actions are not supported"),
     ("faulty_envs:Counter", {"fault": "reset"}, EnvError, "RuntimeError: reset failed"),
     ("faulty_envs:Counter", {"bad_init": True}, EnvError, "OSError: no simulator here")])

@@ -51,6 +51,8 @@ CASES: dict[str, dict[str, Any]] = {
                          "replay_size": 1_000, "eval_every": 0, "memory": "lstm", "memory_size": 8, "burn_in": 2},
     "batch norm with gru": CARTPOLE | {"norm": "batch", "num_envs": 2, "hidden": "8", "rollout_length": 4, "steps": 160,
                                        "rollouts_per_update": 2, "memory": "gru", "memory_size": 4},
+    "parts of actions": {"algo": "ppo", "env": "hybrid_envs:Masked", "steps": 256, "num_envs": 2, "rollout_length": 32,
+                         "memory": "gru", "memory_size": 4, "distribution": "beta", "eval_every": 0},
     "batch norm with acer": CARTPOLE | {"algo": "acer", "norm": "batch", "num_envs": 2, "hidden": "8", "steps": 160,
                                         "rollout_length": 4, "replay_start": 40, "replay_size": 400},
 }

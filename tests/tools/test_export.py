@@ -70,6 +70,7 @@ POLICIES: dict[str, tuple[EnvSpec, dict[str, Any]]] = {
     "continuous": (EnvSpec(VECTOR, BOX), {"std": "state", "min_std": 0.5, "obs_norm": True, "separate": True}),
     "dictionary": (EnvSpec({"pos/x": VECTOR, "camera": IMAGE}, DISCRETE),
                    {"obs_norm": True, "frame_stack": 2, "network": "mlp"}),
+    "beta": (EnvSpec(VECTOR, ActionSpec("box", (2,), (-1.0, -0.5), (0.5, 2.0))), {"distribution": "beta"}),
     "masked": (EnvSpec(VECTOR, ActionSpec("multi_discrete", (3, 2)), masked=True), {"memory": "gru", "separate": True}),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from torch import Tensor
 from vantage._host.seeding import derive_seed
 from vantage.agents.evaluation_settings import acts_most_probably
 from vantage.config.config import Config
+from vantage.envs.actions import make_writer
 from vantage.envs.make import make_single
 from vantage.envs.policy_env import PolicyEnv
 from vantage.envs.reader import Reader
@@ -60,12 +61,16 @@ class Agent:
     read: Reader = field(init=False, repr=False, compare=False)
     """Converts observations in the policy's or the environment's form."""
 
+    write: Callable[[np.ndarray, bool], Any] = field(init=False, repr=False, compare=False)
+    """Converts a policy's actions to those that `act` returns."""
+
     def __post_init__(self) -> None:
         kinds = self.config.env.kinds_of_parts
         object.__setattr__(self, "read", Reader(self.model.acting_spec, kinds))
+        object.__setattr__(self, "write", make_writer(self.model.spec.action))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles make a reader of their own, which consists of functions."""
+        """Copies and pickles make functions of their own to read and to write."""
         return type(self), (self.model, self.config, self.step, self.checkpoint, dict(self.scores),
                             self.deterministic)
 
@@ -155,21 +160,24 @@ class Agent:
     def act(self, obs: Any, state: State | None = None, *,
             is_first: Tensor | np.ndarray | None = None, deterministic: bool | None = None,
             generator: torch.Generator | None = None,
-            action_mask: Tensor | np.ndarray | Sequence[Any] | None = None
-            ) -> tuple[np.ndarray, State]:
+            action_mask: Tensor | np.ndarray | Sequence[Any] | Mapping[str, Any] | None = None
+            ) -> tuple[Any, State]:
         """Actions [B, ...] for observations [B, ...], and the state to pass next time.
 
         Observations have the environment's form (images may be [H, W, C], Discrete observations
         are integers, Dict and Tuple spaces are nested) or the form of `make_env`: images [C, H, W]
         in uint8 or float32, float32 vectors, one-hots for Discrete spaces, and a mapping with keys
         joined by "/" for Dict spaces. Atari policies, and policies of earlier versions, accept only
-        the second form. Box actions are in the environment's units and not clipped.
+        the second form. Box actions are in the environment's units and not clipped. Actions of Dict
+        and Tuple spaces are those that the environment takes: nested as its space, with the types
+        and numbers of its parts. A batch has one more axis in each part.
 
         Parts that only the critic saw (critic_obs) may be left out and have no effect.
 
         A single observation without the batch axis gives a single action; the state keeps a batch
         of 1. `state`, tensors or arrays, may be left out if the policy has none. `action_mask` is
-        an array [B, A], or a tuple with one array per component of the action. `deterministic`
+        an array [B, A], a tuple with one array per component of the action, or nested as a Dict or
+        Tuple space. `deterministic`
         defaults to `self.deterministic`, which is how `vantage.evaluate` plays.
 
         `is_first` [B] is True where an observation starts an episode; `state` is cleared there. It
@@ -204,8 +212,7 @@ class Agent:
             chosen = distribution.mode(params)
         else:
             chosen = distribution.sample(params, generator or torch.default_generator)
-        actions = spec.action.to_env(chosen.numpy())
-        return actions[0] if single else actions, state
+        return self.write(chosen.numpy(), single), state
 
     def _checked_state(self, state: State | None, batch: int) -> State:
         """`state`, checked to fit `batch`; () for None if the policy has no state."""

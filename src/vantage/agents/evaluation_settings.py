@@ -24,7 +24,7 @@ def acts_most_probably(config: Config, spec: EnvSpec) -> bool:
     """
     if config.run.eval_deterministic is not None:
         return config.run.eval_deterministic
-    return spec.action.kind == "box" or all(part.kind != "image" for part in spec.parts)
+    return bool(spec.action.boxes) or all(part.kind != "image" for part in spec.parts)
 
 
 def plays_both_ways(config: Config) -> bool:

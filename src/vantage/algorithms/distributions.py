@@ -4,7 +4,8 @@ The parameters determine the distribution completely: logits are already masked,
 mean and deviation already squashed and floored, so that stored parameters can be evaluated later.
 P is `num_params`; leading dimensions are preserved. `sample` takes all randomness from a generator
 on the parameters' device; no gradient flows through a sample. `kl(p, q)` is KL(p || q). Entropies
-are in nats.
+are in nats. Bounded distributions are in `bounded_distributions`, Dict and Tuple actions in
+`joint_distribution`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 from torch.nn import functional as F
-
-from vantage.types import ActionSpec
 
 MASKED = -1e9
 """Logit of a masked action. exp(-1e9 - x) is exactly 0 in float32 and float64 for realistic logits
@@ -150,16 +149,3 @@ class Gaussian:
         log_ratio = log_std_p - log_std_q
         distance = ((mean_p - mean_q) * (-log_std_q).exp()).square()
         return (0.5 * ((2 * log_ratio).exp() + distance - 1) - log_ratio).sum(-1)
-
-
-Distribution = Categorical | MultiDiscrete | Gaussian
-
-
-def make_distribution(action: ActionSpec) -> Distribution:
-    match action.kind:
-        case "discrete":
-            return Categorical(action.sizes[0])
-        case "multi_discrete":
-            return MultiDiscrete(action.sizes)
-        case "box":
-            return Gaussian(action.sizes[0])

@@ -14,7 +14,7 @@ from vantage.keys.schedules import Coefficient, value_at
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn
 
-    from vantage.algorithms.distributions import Distribution
+    from vantage.algorithms.joint_distribution import Distribution
     from vantage.types import EnvSpec, Minibatch, Obs, Rollout, State
 
     Estimate = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Mapping[str, Tensor]]

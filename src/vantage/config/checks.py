@@ -50,6 +50,9 @@ def _network_keys_without_effect(config: Config) -> dict[str, str]:
             reasons["log_std_init"] = replaced
     if policy.std != "free":
         reasons["std_lr_scale"] = f"with std={policy.std}; leave it out"
+    if policy.distribution == "beta":
+        no_deviation = "with distribution=beta, which has no deviation; leave it out"
+        reasons |= dict.fromkeys(("std", "min_std", "std_lr_scale", "log_std_init"), no_deviation)
     if policy.memory == "none":
         no_memory = "without a memory; give --memory lstm or gru, or leave it out"
         reasons |= dict.fromkeys(("memory_size", "bptt"), no_memory)
@@ -59,8 +62,8 @@ def _network_keys_without_effect(config: Config) -> dict[str, str]:
     layers = ("hidden", "activation")
     if is_atari(config.env.id):
         atari = "on Atari, with its images and discrete actions; leave it out"
-        box_keys = ("scale_actions", "obs_norm", "std", "min_std", "std_lr_scale", "squash_mean",
-                    "log_std_init")
+        box_keys = ("scale_actions", "obs_norm", "distribution", "std", "min_std", "std_lr_scale",
+                    "squash_mean", "log_std_init")
         reasons |= dict.fromkeys(box_keys, atari)
         if policy.network != "mlp":
             reasons |= dict.fromkeys(layers, f"{atari}, or give --network mlp")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -12,11 +15,15 @@ from gymnasium import spaces
 from vantage.envs.interface import MASK, Array, Info
 from vantage.envs.masks import flat
 from vantage.envs.outcomes import check_mask
+from vantage.envs.parts import Path, assembled, leaves_of, names_of, texts_of
+from vantage.envs.space_json import space_from_json, space_to_json
 from vantage.errors import ConfigError
 from vantage.specs import WIDEST, ActionSpec, EnvSpec, is_bounded, scaled_dimensions
 
 Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
+MOST_CHOICES = 2**24
+"""Choices that float32 can number exactly."""
 MOST_RANGES = 4
 """Ranges of scaled dimensions that the description names."""
 
@@ -28,6 +35,8 @@ def make_actor(space: gym.Space[Any], batch: Shape = (), *,
     `scale` lets the policy act from -1 to 1 in the bounded dimensions of a Box. `batch` is the
     shape of the leading axes, () or (B,). Raises ConfigError for a space that is not supported.
     """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return _joint_actor(space, batch, scale=scale)
     if 0 in (space.shape or ()):
         raise ConfigError(f"actions in {space!s:.100} hold no number: the shape is {space.shape}; "
                           "give the action_space a shape without 0, or Discrete(1) if there is no "
@@ -44,8 +53,101 @@ def make_actor(space: gym.Space[Any], batch: Shape = (), *,
         case spaces.Box():
             return _box_actor(space, batch, scale=scale)
     raise ConfigError(f"{type(space).__name__} space actions are not supported: Vantage acts in "
-                      "Discrete, MultiDiscrete, MultiBinary and Box spaces; choose or flatten "
-                      "parts in a wrapper")
+                      "Discrete, MultiDiscrete, MultiBinary and Box spaces, and Dict and Tuple of "
+                      "these; convert them in a wrapper")
+
+
+def _joint_actor(space: gym.Space[Any], batch: Shape, *, scale: bool) -> tuple[ActionSpec, Convert]:
+    """`make_actor` of a Dict or Tuple space, from rows in which the parts are side by side."""
+    leaves = leaves_of(space) | {path: spaces.Text(1) for path in texts_of(space)}
+    names = names_of(leaves)
+    parts: dict[str, ActionSpec] = {}
+    converts: list[tuple[Path, bool, Convert]] = []
+    for path, leaf in leaves.items():
+        try:
+            part, convert = make_actor(leaf, batch, scale=scale)
+        except ConfigError as error:
+            raise ConfigError(f"part {names[path]!r} of the action: {error}") from None
+        parts[names[path]] = part
+        converts.append((path, part.kind != "box", convert))
+    spec = _joint_spec(space, parts)
+    ends = np.cumsum([math.prod(part.shape) for part in parts.values()])[:-1]
+
+    def convert_row(row: Any) -> Any:
+        values = {}
+        columns = np.split(row, ends, -1)
+        for (path, is_whole, convert), taken in zip(converts, columns, strict=True):
+            if is_whole:
+                taken = taken.astype(np.int64)
+                if isinstance(leaves[path], spaces.Discrete):
+                    taken = taken[..., 0][()]
+            values[path] = convert(taken)
+        return assembled(space, values)
+
+    return spec, convert_row
+
+
+def _joint_spec(space: gym.Space[Any], parts: dict[str, ActionSpec]) -> ActionSpec:
+    """The spec of a Dict or Tuple space; ConfigError if a row of float32 cannot hold its actions."""
+    described = space_to_json(space)
+    if not parts or described is None:
+        raise ConfigError(f"actions in {space!s:.200} are not supported: give a Dict or Tuple with "
+                          "a part, whose keys are texts")
+    low: list[float] = []
+    high: list[float] = []
+    scaled: list[bool] = []
+    for part in parts.values():
+        sizes = () if part.kind == "box" else part.sizes
+        low += part.low or [0.0] * len(sizes)
+        high += part.high or [size - 1.0 for size in sizes]
+        scaled += part.scaled or [False] * math.prod(part.shape)
+    choices = [size for part in parts.values() if part.kind != "box" for size in part.sizes]
+    if max(choices, default=0) > MOST_CHOICES:
+        raise ConfigError(f"a part of the action has {max(choices):,} choices, more than the "
+                          f"{MOST_CHOICES:,} that float32 can number; choose among fewer, or use a "
+                          "Box")
+    return ActionSpec("joint", tuple(choices), tuple(low), tuple(high),
+                      tuple(scaled) if any(scaled) else (), parts, described)
+
+
+def action_space(action: ActionSpec) -> gym.Space[Any] | None:
+    """The environment's space of a joint action; None for others, which have no parts."""
+    return None if action.space is None else space_from_json(action.space)
+
+
+def make_writer(action: ActionSpec) -> Callable[[Array, bool], Any]:
+    """A function that converts a policy's actions [B, *action] for users.
+
+    A joint action becomes what the environment takes, nested as its space is; others only change
+    their units. The function's second argument asks for the first action, without a batch axis.
+    """
+    space = action_space(action)
+    if space is None:
+        to_env = action.make_to_env()
+        return lambda actions, single: to_env(actions)[0] if single else to_env(actions)
+    scale = any(action.scaled)
+    _, one = make_actor(space, scale=scale)
+    _, many = make_actor(space, (-1,), scale=scale)
+    return lambda actions, single: one(actions[0]) if single else many(actions)
+
+
+def to_row(action: Any, space: gym.Space[Any]) -> Array:
+    """An action of a Dict or Tuple `space` as a row; choices count from 0, Boxes keep their units.
+
+    ValueError for an action that does not fit.
+    """
+    columns = []
+    for path, leaf in leaves_of(space).items():
+        try:
+            value = np.asarray(reduce(getitem, path, action), np.float64)
+        except (KeyError, IndexError, TypeError) as error:
+            raise ValueError(f"the action is {action!s:.200}, and the environment's are in "
+                             f"{space!s:.200}") from error
+        if value.shape != (leaf.shape or ()):
+            raise ValueError(f"the action's part {path!r} has shape {value.shape}, not "
+                             f"{leaf.shape}")
+        columns.append(np.ravel(value - getattr(leaf, "start", 0)))
+    return np.concatenate(columns)
 
 
 def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]:
@@ -57,6 +159,7 @@ def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]
     it allows none. Elsewhere, a mask that is missing, unexpected, of the wrong size or without an
     allowed action raises ValueError.
     """
+    space = action_space(spec.action)
     shape = (*batch, sum(spec.action.sizes))
     ends = np.cumsum(spec.action.sizes)[:-1]
 
@@ -69,7 +172,12 @@ def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]
             raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the "
                              "first reset; put it into every info, that of reset included, or give "
                              "the environment a method action_masks()")
-        mask = flat(info[MASK])
+        try:
+            mask = flat(info[MASK], space, batch)
+        except ValueError:
+            if not np.all(unused):
+                raise
+            mask = np.empty(0)
         if mask.shape != shape and np.all(unused):
             return {MASK: np.ones(shape, bool)}
         if mask.shape != shape:

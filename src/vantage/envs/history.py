@@ -32,7 +32,7 @@ class History:
 
     def __init__(self, num_envs: int, spec: ActionSpec, *, limit: int = MAX_REPLAY_STEPS,
                  max_bytes: int = MAX_REPLAY_BYTES, least: int = MIN_REPLAY_STEPS) -> None:
-        if spec.kind == "box":
+        if spec.dtype == "float32":
             dtype: type[np.number[Any]] = np.float32
         else:
             dtype = np.int8 if max(spec.sizes) <= 128 else np.int32

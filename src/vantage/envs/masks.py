@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +13,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
 
-from vantage.envs.interface import MASK, Info
+from vantage.envs.descriptions import shown
+from vantage.envs.interface import MASK, Array, Info
+from vantage.envs.parts import children_of, leaves_of
 
 METHOD = "action_masks"
 """The method's name: https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html
@@ -34,38 +39,92 @@ def masks_of_vector(vector: VectorEnv[Any, Any, Any]) -> Callable[[Info], Info]:
         layer = layer.env
         method = getattr(layer, METHOD, None)
     is_made_of_envs = isinstance(layer, SyncVectorEnv | AsyncVectorEnv)
+    space = vector.single_action_space
     if method is None and is_made_of_envs and all(layer.call("has_wrapper_attr", METHOD)):
         def method() -> Any:
             each = layer.call(METHOD)
-            return None if each[0] is None else np.stack([flat(mask) for mask in each])
+            return None if each[0] is None else np.stack([flat(mask, space) for mask in each])
 
-    return _adding(method if _is_masked(vector.single_action_space) else None)
+    return _adding(method if _is_masked(space) else None)
 
 
 def allows(mask: Any, action: Any, space: gym.Space[Any]) -> bool:
-    """Whether `mask`, one array or one per component, allows an action of `space`.
+    """Whether `mask`, in a form that `flat` takes, allows an action of `space`.
 
     True for a mask of another size, which `make_masker` rejects.
     """
-    if isinstance(space, spaces.Discrete):
-        sizes = np.ravel(space.n)
-    elif isinstance(space, spaces.MultiBinary):
-        sizes = np.full(np.prod(space.shape, dtype=int), 2)
-    else:
-        sizes = np.ravel(getattr(space, "nvec", ()))
-    chosen = np.ravel(action) - np.ravel(getattr(space, "start", 0))
-    allowed = flat(mask)
+    choices = {path: leaf for path, leaf in leaves_of(space).items() if sizes_of(leaf).size}
+    if not choices:
+        return True
+    sizes = np.concatenate([sizes_of(leaf) for leaf in choices.values()])
+    chosen = np.concatenate([np.ravel(reduce(getitem, path, action))
+                             - np.ravel(getattr(leaf, "start", 0))
+                             for path, leaf in choices.items()])
+    allowed = flat(mask, space)
     return allowed.shape != (sizes.sum(),) or bool(allowed[np.cumsum(sizes) - sizes + chosen].all())
 
 
+def sizes_of(leaf: gym.Space[Any]) -> Array:
+    """The number of choices of each component of a discrete action; empty for others."""
+    if isinstance(leaf, spaces.Discrete):
+        return np.ravel(leaf.n)
+    if isinstance(leaf, spaces.MultiBinary):
+        return np.full(np.prod(leaf.shape, dtype=int), 2)
+    return np.ravel(leaf.nvec if isinstance(leaf, spaces.MultiDiscrete) else np.empty(0, int))
+
+
 def _is_masked(space: gym.Space[Any]) -> bool:
-    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+    return any(sizes_of(leaf).size for leaf in leaves_of(space).values())
 
 
-def flat(mask: Any) -> np.ndarray[Any, Any]:
-    """A mask as one array, also from one array per component of the action."""
+def flat(mask: Any, space: gym.Space[Any] | None = None, batch: tuple[int, ...] = ()) -> Array:
+    """A mask [*batch, A] as one array, also from one array per component of the action.
+
+    For a Dict or Tuple `space`, masks may be nested as it is; a part without one, or with None, may
+    choose anything. ValueError for masks that do not fit a part.
+    """
+    if space is not None and has_parts(mask, space):
+        arrays = []
+        for name, size, part in parts_of_mask(mask, space):
+            array = np.ones((*batch, size), bool) if part is None else flat(part)
+            if array.shape[-1:] != (size,) or array.size != size * math.prod(batch):
+                raise ValueError(f"action_mask of {name!r} has shape {array.shape}, its actions "
+                                 f"need {(*batch, size)}")
+            arrays.append(array.reshape(*batch, size))
+        return np.concatenate(arrays, axis=-1)
     in_parts = isinstance(mask, tuple | list) and any(map(np.ndim, mask))
     return np.concatenate(mask, axis=-1) if in_parts else np.asarray(mask)
+
+
+def has_parts(mask: Any, space: gym.Space[Any]) -> bool:
+    """Whether `mask` is nested as the Dict or Tuple `space` is."""
+    if isinstance(space, spaces.Tuple) and isinstance(mask, tuple | list):
+        return any(part is None or isinstance(part, Mapping | tuple | list) or np.ndim(part)
+                   for part in mask)
+    return isinstance(space, spaces.Dict) and isinstance(mask, Mapping)
+
+
+def parts_of_mask(mask: Any, space: gym.Space[Any], name: str = "") -> list[tuple[str, int, Any]]:
+    """Name, number of choices and mask (or None) of each part of a nested mask, in order."""
+    children = dict(children_of(space))
+    if not children:
+        size = int(sizes_of(space).sum())
+        if mask is not None and not size:
+            raise ValueError(f"action_mask has a mask for {name!r}, which is {space!s:.80}; masks "
+                             "are for discrete parts")
+        return [(name, size, mask)]
+    if not isinstance(mask, Mapping | tuple | list | None):
+        raise ValueError(f"action_mask of {name!r} is {shown(mask)}; nest it as {space!s:.200}, or "
+                         "give the masks of all parts side by side")
+    given = {} if mask is None else dict(
+        mask.items() if isinstance(mask, Mapping) else enumerate(mask))
+    # Gymnasium's vector environments add _NAME, where an info has NAME.
+    unknown = [key for key in given if key not in children and str(key)[1:] not in children]
+    if unknown:
+        raise ValueError(f"action_mask has a part {unknown[0]!r}, and the actions have "
+                         f"{', '.join(map(repr, children))}")
+    return [part for key, child in children.items()
+            for part in parts_of_mask(given.get(key), child, f"{name}/{key}".strip("/"))]
 
 
 def _adding(method: Callable[[], Any] | None) -> Callable[[Info], Info]:

@@ -275,4 +275,6 @@ def _form(part: ActionSpec | ArraySpec | Mapping[str, ArraySpec]) -> str:
     """The kind and size of an action or an observation, in words."""
     if isinstance(part, Mapping):
         return ", ".join(f"{name}: {_form(each)}" for name, each in sorted(part.items()))
-    return f"{part.kind} {list(part.sizes if isinstance(part, ActionSpec) else part.shape)}"
+    if isinstance(part, ActionSpec):
+        return str(part) if part.parts else f"{part.kind} {list(part.sizes)}"
+    return f"{part.kind} {list(part.shape)}"

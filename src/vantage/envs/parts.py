@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -21,7 +21,7 @@ def leaves_of(space: gym.Space[Any], path: Path = ()) -> dict[Path, Any]:
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return {path: space}
     leaves: dict[Path, Any] = {}
-    for name, child in _children(space):
+    for name, child in children_of(space):
         if not isinstance(child, spaces.Text):
             leaves |= leaves_of(child, (*path, name))
     return leaves
@@ -32,16 +32,24 @@ def texts_of(space: gym.Space[Any], path: Path = ()) -> list[Path]:
     if isinstance(space, spaces.Text):
         return [path]
     texts: list[Path] = []
-    for name, child in _children(space):
+    for name, child in children_of(space):
         texts += texts_of(child, (*path, name))
     return texts
 
 
-def _children(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]]:
+def children_of(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]]:
     """The spaces directly within a Dict or Tuple space, by key or index; [] for others."""
     if isinstance(space, spaces.Dict):
         return list(space.spaces.items())
     return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else []
+
+
+def assembled(space: gym.Space[Any], values: Mapping[Path, Any], path: Path = ()) -> Any:
+    """`values` by path, nested as `space` is."""
+    if path in values:
+        return values[path]
+    parts = {name: assembled(child, values, (*path, name)) for name, child in children_of(space)}
+    return parts if isinstance(space, spaces.Dict) else tuple(parts.values())
 
 
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from vantage.envs.actions import action_space, to_row
 from vantage.envs.interface import MASK, Array, Obs
 from vantage.envs.spaces import policy_spaces
 from vantage.envs.vector_env import Environments
@@ -32,6 +33,9 @@ class PolicyEnv(gym.Env[Any, Any]):
         self._over = True
         self._masks: Array | None = None
         self.observation_space, self.action_space = policy_spaces(self._envs.spec)
+        self._space = action_space(self._envs.spec.action)
+        if self._space is not None:
+            self.action_space = self._space
         self.render_mode = render_mode
         self.metadata = {"render_modes": ["rgb_array"]}
 
@@ -51,7 +55,8 @@ class PolicyEnv(gym.Env[Any, Any]):
         """Take one action without a batch axis. After an episode's end, call `reset` first."""
         if self._over:
             raise gym.error.ResetNeeded("no episode is under way: call reset() first")
-        step = self._envs.step(self._for_all(np.asarray(action)))
+        row = np.asarray(action) if self._space is None else to_row(action, self._space)
+        step = self._envs.step(self._for_all(row))
         self._over = any(episode.env == 0 for episode in step.episodes)
         self._masks = _masks(step.action_mask)
         terminated = bool(step.terminated[0])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from vantage.envs.history import History
@@ -26,7 +28,7 @@ def check_snapshot(saved: Snapshot, own: Snapshot, spec: ActionSpec) -> None:
             wrong.append(name)
     if not np.isfinite(saved["score"]).all():
         wrong.append("score")
-    if spec.kind != "box" and not ((saved["actions"] >= 0) & (saved["actions"] < spec.sizes)).all():
+    if not _are_choices(saved["actions"], spec):
         wrong.append("actions")
     if wrong:
         raise ValueError(f"the snapshot's {wrong[0]} is {saved[wrong[0]]!s:.80}")
@@ -76,6 +78,17 @@ def merge(info: Info, other: Info, which: Array) -> Info:
             where = which if other[key].ndim == 1 else which[:, None]
             merged[key] = np.where(where, other[key], info.get(key, other[key]))
     return merged
+
+
+def _are_choices(actions: Array, spec: ActionSpec) -> bool:
+    """Whether the discrete parts of `actions` [N, *action] are numbers of choices."""
+    if spec.kind == "box":
+        return True
+    if spec.kind == "joint":
+        are_choices = [np.full(math.prod(part.shape), part.kind != "box")
+                       for part in spec.parts.values()]
+        actions = actions[:, np.concatenate(are_choices)]
+    return bool(((actions >= 0) & (actions < spec.sizes) & (actions % 1 == 0)).all())
 
 
 def _shapes(snapshot: Snapshot) -> dict[str, tuple[int, ...]]:

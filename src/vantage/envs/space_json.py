@@ -1,4 +1,4 @@
-"""Observation spaces as JSON, so that policies read raw observations without the environment.
+"""Spaces as JSON, so that policies read observations and write actions without the environment.
 
 The JSON may come from someone else: its size is bounded.
 """
@@ -103,7 +103,8 @@ def _from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
             return spaces.Text(1)
         case "Dict":
             parts = value["spaces"].items()
-            return spaces.Dict({str(key): _from_json(part) for key, part in parts})
+            # a sequence, which keeps the order
+            return spaces.Dict([(str(key), _from_json(part)) for key, part in parts])
         case "Tuple":
             return spaces.Tuple([_from_json(part) for part in value["spaces"]])
     raise ValueError(value["type"])

@@ -103,7 +103,7 @@ def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
     match spec.action.kind:
         case "discrete":
             return obs, spaces.Discrete(spec.action.sizes[0])
-        case "box":
+        case "box" | "joint":
             return obs, spaces.Box(-np.inf, np.inf, spec.action.shape, np.float32)
     return obs, spaces.MultiDiscrete(list(spec.action.sizes))
 
@@ -138,7 +138,10 @@ def describe(spec: EnvSpec, action_names: tuple[str, ...] = (), why: Mapping[str
     action = spec.action
     actions = ", ".join(action_names)
     if not actions:
-        actions = f"{action.kind} {by_x(action.sizes)}{scale_in_words(action)}"
+        described = {name: f"{part.kind} {by_x(part.sizes)}{scale_in_words(part)}"
+                     for name, part in (action.parts or {"": action}).items()}
+        actions = "; ".join(f"{name}: {words}" if name else words
+                            for name, words in described.items())
     if spec.masked:
         actions += ", masked"
     return "; ".join(observations), f"actions: {actions}"

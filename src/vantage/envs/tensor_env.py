@@ -28,6 +28,7 @@ from vantage.envs.tensors import (
     infos_of,
     is_tensors,
     learnt_tensors,
+    side_by_side,
     tensor_actor,
     tensor_observer,
 )
@@ -214,6 +215,7 @@ class TensorEnvironments:
             raise OutcomeError(f"info {absent} that of the first reset; give one always or never")
         if mask is None:
             return None
+        mask = side_by_side(mask, self._vector.single_action_space, self.num_envs)
         if not isinstance(mask, Tensor) or mask.shape != self._mask_shape:
             raise OutcomeError(f"action_mask is {shown(mask)}; return a tensor of shape "
                                f"{self._mask_shape}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import getitem
@@ -16,13 +17,16 @@ from torch.nn import functional as F
 from vantage.envs.actions import make_actor
 from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
+from vantage.envs.masks import has_parts, parts_of_mask
 from vantage.envs.observations import read_box
 from vantage.envs.outcomes import OutcomeError
-from vantage.envs.parts import leaves_of, names_of
+from vantage.envs.parts import assembled, leaves_of, names_of
 from vantage.envs.spaces import make_observer
 from vantage.specs import ActionSpec, ArraySpec
 
 Convert = Callable[[Tensor], Tensor]
+Actor = Callable[[Tensor], Any]
+"""The conversion of a policy's actions, to a dict or tuple for spaces with parts."""
 TensorObs = Tensor | dict[str, Tensor]
 
 
@@ -142,9 +146,11 @@ def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) ->
 
 
 def tensor_actor(space: gym.Space[Any], num_envs: int, device: torch.device, *,
-                 scale: bool) -> tuple[ActionSpec, Convert]:
+                 scale: bool) -> tuple[ActionSpec, Actor]:
     """The spec of `space`, and the conversion of a policy's actions, which clips Box actions."""
     spec, _ = make_actor(space, scale=scale)
+    if spec.parts:
+        return spec, _joint_actor(space, spec, num_envs, device, scale=scale)
     shape = (num_envs, *(space.shape or ()))
     if spec.kind != "box":
         start = torch.as_tensor(getattr(space, "start", 0), device=device)
@@ -163,6 +169,35 @@ def tensor_actor(space: gym.Space[Any], num_envs: int, device: torch.device, *,
         return (actions.round().long() if whole else actions).reshape(shape)
 
     return spec, box
+
+
+def _joint_actor(space: gym.Space[Any], spec: ActionSpec, num_envs: int, device: torch.device, *,
+                 scale: bool) -> Actor:
+    """The conversion of rows, in which the parts are side by side, to the nesting of `space`."""
+    parts = spec.parts.values()
+    widths = [math.prod(part.shape) for part in parts]
+    converts = {path: tensor_actor(leaf, num_envs, device, scale=scale)[1]
+                for path, leaf in leaves_of(space).items()}
+
+    def convert(rows: Tensor) -> Any:
+        columns = [taken if part.kind == "box" else taken.long()
+                   for part, taken in zip(parts, torch.split(rows, widths, -1), strict=True)]
+        return assembled(space, {path: convert_part(taken) for (path, convert_part), taken
+                                 in zip(converts.items(), columns, strict=True)})
+
+    return convert
+
+
+def side_by_side(mask: Any, space: gym.Space[Any], num_envs: int) -> Any:
+    """A mask that is nested as a Dict or Tuple `space` is as one tensor [B, A]; others unchanged."""
+    if not has_parts(mask, space):
+        return mask
+    parts = parts_of_mask(mask, space)
+    like = next((part for *_, part in parts if isinstance(part, Tensor)), None)
+    device = None if like is None else like.device
+    return torch.cat([torch.ones(num_envs, size, device=device) if part is None
+                      else torch.as_tensor(part).reshape(num_envs, size)
+                      for _, size, part in parts], 1)
 
 
 def learnt_tensors(rewards: Tensor, config: EnvConfig) -> Tensor:

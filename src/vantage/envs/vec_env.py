@@ -33,14 +33,15 @@ class VecEnv(Protocol):
         """Begin an episode in each environment; `seed` decides all that is random from here on.
 
         An `action_mask` [B, A] in `info`, here and of every step, is True where an action is
-        allowed.
+        allowed; masks of the parts of Dict and Tuple actions may be nested as these.
         """
 
     def step(self, actions: Tensor) -> tuple[TensorObs, Tensor, Tensor, Tensor, dict[str, Any]]:
         """Observations, rewards [B], terminated and truncated [B] bool, and info.
 
         Actions are int64 [B] for Discrete spaces, int64 [B, *shape] for MultiDiscrete and
-        MultiBinary ones, and float32 [B, *shape] for Boxes, clipped to the bounds.
+        MultiBinary ones, and float32 [B, *shape] for Boxes, clipped to the bounds. Dict and Tuple
+        spaces get a dict or tuple of these.
         """
 
     def close(self) -> None:

@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vantage.envs.actions import action_space
+from vantage.envs.masks import flat
 from vantage.types import EnvSpec
 
 
@@ -46,6 +48,9 @@ def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:
             raise ValueError(f"the policy was trained with masks: give action_mask [B, {width}]")
         return None
     parts = to_numpy(mask)
+    space = action_space(spec.action)
+    if space is not None:
+        parts = flat(parts, space, (batch,))
     if isinstance(parts, tuple | list):
         widths = [np.shape(part)[-1:] for part in parts]
         if widths == [(size,) for size in sizes]:

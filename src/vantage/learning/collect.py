@@ -200,7 +200,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *,
     mask = position.action_mask
     num_envs = is_first.shape[0]
     action = model.spec.action
-    action_dtype = torch.float32 if action.kind == "box" else torch.int64
+    action_dtype = getattr(torch, action.dtype)
 
     def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(shape, dtype=dtype, device=is_first.device)

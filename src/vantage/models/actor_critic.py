@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from vantage.algorithms.distributions import Distribution, make_distribution
+from vantage.algorithms.joint_distribution import Distribution, make_distribution
 from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
-from vantage.models.checks import check_inputs, check_size
+from vantage.models.checks import check_actions, check_inputs, check_size
 from vantage.models.config import PolicyConfig
 from vantage.models.frame_stack import push_frame, stack_frames
-from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
+from vantage.models.heads import AdvantageHead, linear_head, make_head
 from vantage.models.images import channels_at_end, channels_first, channels_last, to_pixels
 from vantage.models.inputs import Group, Preprocessor, side_by_side
 from vantage.models.normalization import Batch, BatchNorm, ObsNormalizer, RunningStats
@@ -54,7 +54,7 @@ class ActorCritic(nn.Module):
         self.parts = spec.parts
         self.keys = spec.keys
         self.acting_spec = spec.without(policy.critic_parts)
-        self.distribution: Distribution = make_distribution(spec.action)
+        self.distribution: Distribution = make_distribution(spec.action, policy.distribution)
         self.num_frame_states = len(self.parts) if policy.frame_stack > 1 else 0
         self.preprocessor = Preprocessor(policy, spec)
         self.image_dtype = self.preprocessor.image_dtype
@@ -67,20 +67,15 @@ class ActorCritic(nn.Module):
         self.critic = Trunk(policy, inputs) if policy.separate else None
         actor_features = self.actor.out_features
         critic_features = (self.critic or self.actor).out_features
-        self.policy_head: GaussianHead | LogitsHead
-        if spec.action.kind == "box":
-            self.policy_head = GaussianHead(actor_features, spec.action, policy)
-        else:
-            num_params = self.distribution.num_params
-            self.policy_head = LogitsHead(actor_features, num_params, init=policy.init)
+        self.policy_head = make_head(actor_features, spec.action, policy)
         self.fixed_deviation = policy.std == "fixed"
         self.has_q = critic == "action" and spec.action.kind == "discrete"
-        action_size = spec.action.sizes[0]
-        self.value_head = linear_head(critic_features, action_size if self.has_q else 1,
-                                      init=policy.init)
+        num_values = spec.action.sizes[0] if self.has_q else 1
+        self.value_head = linear_head(critic_features, num_values, init=policy.init)
         self.advantage_head: AdvantageHead | None = None
         if critic == "action" and spec.action.kind == "box":
-            self.advantage_head = AdvantageHead(critic_features, action_size, init=policy.init)
+            self.advantage_head = AdvantageHead(critic_features, spec.action.sizes[0],
+                                                init=policy.init)
         torso = self.actor.torsos[0]
         self.can_cache = (len(self.parts) == 1 and isinstance(torso, ConvTorso) and torso.can_cache
                           and self.image_dtype is None)
@@ -326,16 +321,10 @@ def make_model(policy: PolicyConfig, spec: EnvSpec, *,
 
     Raises ConfigError if options do not fit `spec`.
     """
-    action = spec.action.kind
-    if critic == "action" and action not in ("discrete", "box"):
-        raise ConfigError("a critic of Q(s, a), as acer's, is for Discrete and Box actions, not "
-                          f"for {action}; use a2c, ppo or a3c")
+    check_actions(policy, spec, critic)
     if policy.detach_critic and policy.separate:
         raise ConfigError("detach_critic is for a trunk that policy and critic share; give "
                           "--separate false with it")
-    if spec.masked and action not in ("discrete", "multi_discrete"):
-        raise ConfigError("action masks are for discrete and multi_discrete actions, not for "
-                          f"{action}; drop action_mask from the environment's info")
     check_inputs(policy, spec)
     check_size(policy, spec, partial(ActorCritic, spec=spec, critic=critic))
     return ActorCritic(policy, spec, critic=critic)

@@ -59,6 +59,28 @@ def _check_critic_obs(policy: PolicyConfig, spec: EnvSpec) -> None:
         raise ConfigError(f"{given} needs frame_stack=1; stack frames in the environment")
 
 
+def check_actions(policy: PolicyConfig, spec: EnvSpec, critic: str) -> None:
+    """ConfigError if the critic, masks or options of the policy do not fit the actions."""
+    action = spec.action
+    kind = "Dict and Tuple" if action.parts else action.kind
+    if critic == "action" and action.kind not in ("discrete", "box"):
+        raise ConfigError("a critic of Q(s, a), as acer's, is for Discrete and Box actions, not "
+                          f"for {kind}; use a2c, ppo or a3c")
+    if policy.distribution != "gaussian":
+        chosen = f"distribution={policy.distribution}"
+        if not action.boxes:
+            raise ConfigError(f"{chosen} is for Box actions, and these are {action!s:.200}; use "
+                              "distribution=gaussian")
+        if critic == "action":
+            raise ConfigError(f"{chosen} is not for acer, whose trust region is that of a "
+                              "Gaussian; use distribution=gaussian, or a2c, ppo or a3c")
+        if policy.squash_mean:
+            raise ConfigError(f"{chosen} has bounds of its own: use squash_mean=false")
+    if spec.masked and (action.kind == "box" or not action.sizes):
+        raise ConfigError("action masks are for discrete and multi_discrete actions, not for "
+                          f"{action!s:.200}; drop action_mask from the environment's info")
+
+
 def check_size(policy: PolicyConfig, spec: EnvSpec,
                build: Callable[[PolicyConfig], nn.Module]) -> None:
     """ConfigError for more than `MAX_WEIGHTS` weights, before they are allocated.

@@ -41,6 +41,9 @@ class PolicyConfig:
     init: str = key("orthogonal", "initial weights; orthogonal: gains sqrt 2, policy 0.01, value "
                     "1; columns: norm 1, policy 0.01",
                     choices=("orthogonal", "torch", "columns", "kaiming", "xavier"))
+    distribution: str = key("gaussian", "distribution of Box actions; gaussian: clipped to the "
+                            "bounds; squashed: a Gaussian through tanh; beta: Beta, both within "
+                            "finite bounds", choices=("gaussian", "squashed", "beta"))
     std: str = key("free", "standard deviation of Gaussian actions: free parameters, fixed, or a "
                    "function of the state (squashed: variance in [0.06, 1.06])",
                    choices=("free", "state", "squashed", "fixed"))

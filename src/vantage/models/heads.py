@@ -1,11 +1,12 @@
 """Heads: from features to distribution parameters and values.
 
-The distributions are in `algorithms.distributions`.
+The distributions are in `algorithms.distributions` and its neighbours.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -59,10 +60,8 @@ class GaussianHead(nn.Module):
         super().__init__()
         size = action.sizes[0]
         std = policy.std
-        if policy.squash_mean and not all(map(is_bounded, action.low, action.high)):
-            raise ConfigError(f"squash_mean=true needs finite action bounds, at most {WIDEST:g} "
-                              f"apart, but these are low={action.low}, high={action.high}; use "
-                              "squash_mean=false")
+        if policy.squash_mean:
+            check_bounds(action, "squash_mean=true", "squash_mean=false")
         low, high = action.policy_bounds
         self.squash_mean = policy.squash_mean
         self.squash_variance = std == "squashed"
@@ -92,6 +91,65 @@ class GaussianHead(nn.Module):
         if self.squash_mean:
             mean = torch.lerp(self.low, self.high, (mean.tanh() + 1) / 2)
         return torch.cat([mean, log_std.clamp(min=self.min_log_std)], -1)
+
+
+class BetaHead(nn.Module):
+    """α and β of Beta actions, side by side: 1 + softplus of a linear function of the features.
+
+    Above 1 the density has a single peak and is 0 at the bounds.
+    """
+
+    def __init__(self, in_features: int, action: ActionSpec, *, init: str) -> None:
+        super().__init__()
+        self.linear = linear_head(in_features, 2 * action.sizes[0], init=init, scale=POLICY_SCALE)
+
+    def forward(self, features: Tensor, action_mask: None) -> Tensor:
+        return 1 + F.softplus(self.linear(features))
+
+
+class JointHead(nn.Module):
+    """The parameters of all parts of Dict and Tuple actions, side by side, a head for each part."""
+
+    def __init__(self, in_features: int, action: ActionSpec, policy: PolicyConfig) -> None:
+        super().__init__()
+        parts = action.parts.values()
+        self.heads = nn.ModuleList(make_head(in_features, part, policy) for part in parts)
+        self.num_choices = [0 if part.kind == "box" else sum(part.sizes) for part in parts]
+
+    def forward(self, features: Tensor, action_mask: Tensor | None) -> Tensor:
+        masks: Sequence[Tensor | None] = [None] * len(self.heads)
+        if action_mask is not None:
+            masks = torch.split(action_mask, self.num_choices, -1)
+        return torch.cat([head(features, mask)
+                          for head, mask in zip(self.heads, masks, strict=True)], -1)
+
+
+PolicyHead = LogitsHead | GaussianHead | BetaHead | JointHead
+
+
+def make_head(in_features: int, action: ActionSpec, policy: PolicyConfig) -> PolicyHead:
+    """The head of a policy for `action`.
+
+    Raises ConfigError if the policy needs bounds that the actions lack.
+    """
+    if action.kind == "joint":
+        return JointHead(in_features, action, policy)
+    if action.kind != "box":
+        return LogitsHead(in_features, sum(action.sizes), init=policy.init)
+    if policy.distribution != "gaussian":
+        check_bounds(action, f"distribution={policy.distribution}", "distribution=gaussian",
+                     differ=True)
+    if policy.distribution == "beta":
+        return BetaHead(in_features, action, init=policy.init)
+    return GaussianHead(in_features, action, policy)
+
+
+def check_bounds(action: ActionSpec, option: str, remedy: str, *, differ: bool = False) -> None:
+    """ConfigError for `option` unless all actions of a Box have bounds, which may have to differ."""
+    if not all(is_bounded(low, high) and (low < high or not differ)
+               for low, high in zip(action.low, action.high, strict=True)):
+        raise ConfigError(f"{option} needs finite action bounds, at most {WIDEST:g} apart, but "
+                          f"these are low={action.low}, high={action.high}; use {remedy}")
 
 
 class AdvantageHead(nn.Module):

@@ -80,7 +80,7 @@ class MlpArrays:
         self._detached = model.policy.detach_critic
         self._actor = _layers(model.actor.torsos[0])
         self._critic = None if model.critic is None else _layers(model.critic.torsos[0])
-        self._policy_head = _dense(model.policy_head.linear)
+        self._policy_head = _dense(cast(Any, model.policy_head).linear)
         self._value_head = _dense(model.value_head)
         self._activations: tuple[list[ndarray], list[ndarray]] = ([], [])
         self._gaussian: GaussianHead | None = None

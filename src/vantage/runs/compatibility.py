@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
@@ -166,12 +167,13 @@ def _other_shifts(there: EnvSpec, here: EnvSpec) -> Mapping[str, tuple[float, ..
 
 def in_units_of(config: Config, policy: SavedPolicy) -> SavedPolicy:
     """`policy` with its free deviation in the units of `config`, which std_lr_scale divides."""
-    name = "policy_head.log_std"
     source = policy.description.config.policy
-    if name not in policy.tensors or source.std_lr_scale == config.policy.std_lr_scale:
+    if source.std_lr_scale == config.policy.std_lr_scale:
         return policy
-    log_std = policy.tensors[name] * (source.std_lr_scale / config.policy.std_lr_scale)
-    return replace(policy, tensors={**policy.tensors, name: log_std})
+    factor = source.std_lr_scale / config.policy.std_lr_scale
+    changed = {name: tensor * factor for name, tensor in policy.tensors.items()
+               if re.fullmatch(r"policy_head\.(heads\.\d+\.)?log_std", name)}
+    return replace(policy, tensors={**policy.tensors, **changed})
 
 
 def _scaled_dimensions(action: ActionSpec) -> list[bool]:
@@ -200,7 +202,7 @@ def _interface(spec: EnvSpec, config: Config, squash: bool) -> dict[str, object]
     """What two policies must have in common, by its name in messages."""
     bounds = squash and (spec.action.low, spec.action.high)
     return {
-        "actions": (spec.action.kind, spec.action.sizes),
+        "actions": spec.action.form,
         "observations": spec.obs,
         "critic": config.algorithm.needs.critic,
         "action bounds, to which squash_mean scales": bounds,
@@ -210,13 +212,14 @@ def _interface(spec: EnvSpec, config: Config, squash: bool) -> dict[str, object]
 def _effects(config: Config, spec: EnvSpec) -> dict[str, bool]:
     """Whether keys that may change what the same tensors compute do so for this policy."""
     kinds = [part.kind for part in spec.parts]
-    is_box = spec.action.kind == "box"
+    is_box = bool(spec.action.boxes)
     return {
         "activation": True,
         "one_hot": "one_hot" in kinds,
         "torsos": len(kinds) - kinds.count("image") > 1,
         "obs_scale": "image" in kinds,
         "stack_pad": config.policy.frame_stack > 1,
+        "distribution": is_box,
         "std": is_box,
         "min_std": is_box,
         "squash_mean": is_box,

@@ -11,7 +11,9 @@ from typing import Any
 
 from torch import Tensor
 
+from vantage.envs.actions import make_actor
 from vantage.envs.space_json import space_from_json
+from vantage.errors import ConfigError
 from vantage.specs import is_bounded
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
@@ -61,12 +63,12 @@ def read_spec(values: Any) -> EnvSpec:
         spec = EnvSpec.from_json(values)
         shapes = [part.shape for part in spec.parts]
         valid = (bool(shapes) and isinstance(spec.masked, bool)
-                 and all(map(_is_shape, (*shapes, spec.action.sizes)))
+                 and all(map(_is_shape, shapes))
                  and all(map(_is_part, spec.parts))
                  and _is_action(spec.action))
         if spec.space is not None:
             space_from_json(spec.space)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (AttributeError, ConfigError, IndexError, KeyError, TypeError, ValueError):
         valid = False
     if not valid:
         raise ValueError(f"spec is {values!r:.200}")
@@ -74,10 +76,13 @@ def read_spec(values: Any) -> EnvSpec:
 
 
 def _is_action(action: ActionSpec) -> bool:
-    """Whether an action, whose sizes are valid, is consistent."""
+    """Whether an action is consistent."""
+    if action.kind == "joint":
+        space = space_from_json(action.space)
+        return make_actor(space, scale=any(action.scaled))[0] == action
     bounds = (*action.low, *action.high)
     num_bounds = action.sizes[0] if action.kind == "box" else 0
-    return (action.kind in ("discrete", "multi_discrete", "box")
+    return (action.kind in ("discrete", "multi_discrete", "box") and _is_shape(action.sizes)
             and len(action.low) == len(action.high) == num_bounds
             and all(isinstance(bound, float | int) and not isnan(bound) for bound in bounds)
             and _is_scaling(action))

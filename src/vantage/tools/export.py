@@ -114,10 +114,9 @@ def compare(exported: Callable[[Tensors], Tensors], policy: PolicyStep) -> float
             inputs = policy.example(batch, generator)
             expected = policy.call({**inputs, **state})
             actual = exported({**inputs, **exported_state})
-            if "logits" in policy.outputs:
-                # Rounding may decide between two equally probable actions: expect the mode of the
-                # file's own logits.
-                expected["action"] = policy.model.distribution.mode(actual["logits"])
+            # Rounding may decide between two equally probable actions: expect the mode of the
+            # file's own logits.
+            expected |= policy.modes(actual)
             for name, value in expected.items():
                 largest = max(largest, _difference(name, actual[name], value))
             state = policy.next_state(expected)

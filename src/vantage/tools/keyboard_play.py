@@ -57,7 +57,7 @@ def _play_games(envs: Environments, keys: Keys, mask: Any, window: Window,
                 say: Callable[[str], None]) -> None:
     """Step the environment with the user's actions until the window is closed."""
     spec = envs.spec.action
-    dtype = np.float32 if spec.kind == "box" else np.int64
+    dtype = np.dtype(spec.dtype)
     action = None
     score = 0.0
     length = 0
@@ -103,11 +103,11 @@ def choose_keys(envs: Environments, config: Config) -> Keys:
         return {_atari_chord(name): action for action, name in enumerate(envs.action_names)}
     spec = envs.spec.action
     subset = [int(action) for action in subset_names(config.env)]
-    own = envs.keys_to_action()
+    own = None if spec.parts else envs.keys_to_action()
     if own is not None:
         keys = _own_keys(own)
     else:
-        num_actions = max(subset, default=spec.sizes[0] - 1) + 1
+        num_actions = max(subset, default=max(spec.sizes, default=0) - 1) + 1
         keys = _default_keys(spec, num_actions, config.env.id)
     if not subset:
         return keys
@@ -149,7 +149,7 @@ def _default_keys(spec: ActionSpec, num_actions: int, env: str) -> Keys:
         middle = (spec.low[0] + spec.high[0]) / 2
         return {frozenset({"left"}): spec.low, frozenset({"right"}): spec.high,
                 frozenset(): (middle,)}
-    raise ConfigError(f"keys cannot express the {spec.kind} actions {list(spec.sizes)} of {env}: "
+    raise ConfigError(f"keys cannot express the actions of {env}, {spec!s:.200}: "
                       "play is for up to ten Discrete actions, one bounded number, and "
                       "environments with a get_keys_to_action() that returns "
                       "{(key, ...): action}")

@@ -13,6 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vantage.algorithms.bounded_distributions import Beta
+from vantage.algorithms.distributions import Categorical, Gaussian, MultiDiscrete
+from vantage.algorithms.joint_distribution import Joint, Part
 from vantage.errors import VantageError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.policy_file import Description
@@ -22,7 +25,8 @@ from vantage.types import ActionSpec
 class PolicyStep(nn.Module):
     """`ActorCritic.step_with_values` on positional tensors, named by `inputs` and `outputs`.
 
-    Actions, means and deviations are in the environment's units.
+    Actions, means and deviations are in the environment's units; the parameters of bounded
+    distributions have none. Parts of Dict and Tuple actions have outputs of their own, `action.NAME`.
     A policy without state has no input `is_first`, one without masks no `action_mask`. One with
     critic_obs has neither these parts nor a critic: no value, and no state of the critic.
     """
@@ -39,12 +43,19 @@ class PolicyStep(nn.Module):
         if model.spec.masked:
             inputs.append("action_mask")
         self.inputs = (*inputs, *(f"state.{name}" for name in self.state))
-        is_gaussian = model.spec.action.kind == "box"
-        self.to_env = GaussianToEnv(model.spec.action) if is_gaussian else None
-        parameters = ("mean", "log_std") if is_gaussian else ("logits",)
+        action = model.spec.action
+        named = {f".{name}": part for name, part in action.parts.items()} or {"": action}
+        distribution = model.distribution
+        distributions = distribution.parts if isinstance(distribution, Joint) else (distribution,)
+        self.parts = dict(zip(named, distributions, strict=True))
+        """The distributions of the parts of an action, by the end of their outputs' names."""
+        self.to_env = nn.ModuleList(BoxToEnv(part) if part.kind == "box" else nn.Identity()
+                                    for part in named.values())
+        parameters = [f"{name}{end}" for end, part in self.parts.items() for name in _names(part)]
+        actions = [f"action{end}" for end in self.parts]
         next_state = (f"next_state.{name}" for name in self.state)
         value = () if model.policy.critic_parts else ("value",)
-        self.outputs = (*parameters, *value, "action", *next_state)
+        self.outputs = (*parameters, *value, *actions, *next_state)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         named = dict(zip(self.inputs, inputs, strict=True))
@@ -59,10 +70,29 @@ class PolicyStep(nn.Module):
             params, state = self.model.step(obs, is_first, state, mask)
         else:
             params, *value, state = self.model.step_with_values(obs, is_first, state, mask)
-        if self.to_env is None:
-            return params, *value, self.model.distribution.mode(params), *state
-        mean, log_std, action = self.to_env(*params.chunk(2, -1))
-        return mean, log_std, *value, action, *state
+        parameters: list[Tensor] = []
+        actions: list[Tensor] = []
+        sizes = [part.num_params for part in self.parts.values()]
+        for part, to_env, own in zip(self.parts.values(), self.to_env,
+                                     torch.split(params, sizes, -1), strict=True):
+            mode = part.mode(own)
+            if isinstance(to_env, BoxToEnv):
+                mode, clipped = to_env(mode)
+                first, second = own.chunk(2, -1)
+                if isinstance(part, Gaussian):  # the others' parameters have no unit
+                    first = mode
+                    second = to_env.log_deviation(second)
+                parameters += (first, second)
+                actions.append(clipped)
+            else:
+                parameters.append(own)
+                actions.append(mode)
+        return *parameters, *value, *actions, *state
+
+    def modes(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The most probable actions of the discrete parts, by the logits among `outputs`."""
+        return {f"action{end}": part.mode(outputs[f"logits{end}"])
+                for end, part in self.parts.items() if f"logits{end}" in outputs}
 
     @torch.no_grad()
     def call(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -118,8 +148,15 @@ def _state_names(model: ActorCritic) -> tuple[str, ...]:
     return tuple(names)
 
 
-class GaussianToEnv(nn.Module):
-    """The mean, the log of the deviation and the clipped mean in the environment's units."""
+def _names(part: Part) -> tuple[str, ...]:
+    """The outputs that are parameters of a distribution."""
+    if isinstance(part, Beta):
+        return "alpha", "beta"
+    return ("logits",) if isinstance(part, Categorical | MultiDiscrete) else ("mean", "log_std")
+
+
+class BoxToEnv(nn.Module):
+    """Actions of a Box in the environment's units, and clipped to its bounds."""
 
     low: Tensor
     high: Tensor
@@ -140,11 +177,14 @@ class GaussianToEnv(nn.Module):
     def _add_constant(self, name: str, values: Sequence[float], dtype: torch.dtype) -> None:
         self.register_buffer(name, torch.tensor(values, dtype=dtype), persistent=False)
 
-    def forward(self, mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, actions: Tensor) -> tuple[Tensor, Tensor]:
         if self.is_scaled:  # in float64, as `ActionSpec.to_env` rounds
-            mean = (self.centre + self.half_width * mean.double()).to(self.dtype)
-            log_std = log_std + self.half_width.log().to(log_std.dtype)
-        return mean, log_std, torch.minimum(torch.maximum(mean, self.low), self.high)
+            actions = (self.centre + self.half_width * actions.double()).to(self.dtype)
+        return actions, torch.minimum(torch.maximum(actions, self.low), self.high)
+
+    def log_deviation(self, log_std: Tensor) -> Tensor:
+        """The log of a standard deviation in the environment's units."""
+        return log_std + self.half_width.log().to(log_std.dtype) if self.is_scaled else log_std
 
 
 def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None:
