@@ -11,10 +11,11 @@ import torch
 
 from vantage.runs import checkpoint
 from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.spec_json import spec_to_json
 from vantage.runtimes.progress import Progress
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
-STATE = {"spec": json.loads(json.dumps(EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,))).to_json())),
+STATE = {"spec": json.loads(json.dumps(spec_to_json(EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,)))))),
          "progress": Progress(1.0).state() | {"step": 1, "episodes": 1, "seconds": 0.1, "recent": [[2.5, 7]]}}
 
 

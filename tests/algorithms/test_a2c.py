@@ -15,7 +15,7 @@ import vantage
 from vantage.algorithms.a2c import A2C
 from vantage.algorithms.interface import Update
 from vantage.algorithms.losses import a2c_loss, explained_variance, masked_mean
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 import vantage
 from vantage.algorithms.acer_losses import continuous_acer_loss, discrete_acer_loss
 from vantage.algorithms.interface import Update
-from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.build import make_model
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 T, B, A = 5, 3, 4

@@ -20,7 +20,7 @@ from vantage.algorithms.interface import Needs, Reuse, Update
 from vantage.cli import main
 from vantage.config.config import Config
 from vantage.errors import ConfigError
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "huber_a2c.py"

@@ -17,7 +17,8 @@ from vantage.algorithms.losses import ppo_loss
 from vantage.algorithms.ppo import PPO
 from vantage.learning.learner import Learner
 from vantage.learning.minibatches import Pieces, by_current_policy, minibatches
-from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.build import make_model
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Minibatch, Rollout
 

@@ -17,6 +17,7 @@ from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.history import History
 from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError, EnvError
+from vantage.runs.spec_json import spec_from_json, spec_to_json
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 
@@ -79,7 +80,7 @@ def test_a_byte_box_is_an_image_where_its_shape_is_one(shape, target):
 def test_images_of_any_type_keep_their_numbers_and_have_a_value_that_a_network_sees_as_one(space, unit, value, seen):
     spec, convert = make_observer(space)
     assert isinstance(spec, ArraySpec) and spec.kind == "image" and spec.unit == unit
-    assert EnvSpec.from_json(EnvSpec(spec, ActionSpec("discrete", (2,))).to_json()).obs == spec
+    assert spec_from_json(spec_to_json(EnvSpec(spec, ActionSpec("discrete", (2,))))).obs == spec
     image = convert(np.full(space.shape, value, space.dtype))
     assert image.dtype == spec.dtype == ("float32" if space.dtype.kind == "f" else "uint8")
     assert image.shape == spec.shape and (image == seen).all()

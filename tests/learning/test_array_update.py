@@ -21,7 +21,8 @@ from vantage.learning.collect import Position, act, act_by_arrays, empty_rollout
 from vantage.learning.minibatches import Pieces, minibatches
 from vantage.learning.step_metrics import StepLoss
 from vantage.learning.weights import FlatParameters
-from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.build import make_model
 from vantage.models.mlp_arrays import MlpArrays
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 

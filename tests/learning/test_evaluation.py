@@ -12,7 +12,8 @@ from vantage.config.config import Config
 from vantage.envs.make import make_environments
 from vantage.envs.vector_env import Environments
 from vantage.learning.evaluation import play_games, result_of
-from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.build import make_model
 
 
 @pytest.fixture

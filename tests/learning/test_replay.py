@@ -18,7 +18,7 @@ import vantage
 from vantage.errors import ConfigError
 from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 from vantage.runs.checkpoint import load_latest, save
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout

@@ -12,7 +12,8 @@ from torch import Tensor
 from vantage.algorithms.distributions import MASKED
 from vantage.config.config import Config
 from vantage.errors import ConfigError
-from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.build import make_model
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Obs, State, map_parts
 
 VECTOR, IMAGE = ArraySpec("vector", (3,)), ArraySpec("image", (2, 20, 21))

@@ -14,7 +14,7 @@ from tiny import Hidden
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 from vantage.models.config import PolicyConfig
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from vantage.config.config import Config
-from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.build import make_model
 from vantage.models.memory.gru import Gru
 from vantage.models.memory.lstm import Lstm
 from vantage.types import ActionSpec, ArraySpec, EnvSpec

@@ -12,7 +12,8 @@ import vantage
 from vantage.config.config import Config
 from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.weights import AveragePolicy
-from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.build import make_model
 from vantage.models.normalization import EPSILON, RATE, BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 

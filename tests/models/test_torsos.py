@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 from vantage.models.config import PolicyConfig
 from vantage.models.inputs import networks_in_words
 from vantage.models.torsos import make_torso, to_floats, torso_name

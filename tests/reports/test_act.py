@@ -16,6 +16,7 @@ from raw_envs import SPACES, Raw
 import vantage
 from vantage.envs.space_json import space_from_json, space_to_json
 from vantage.envs.spaces import make_observer
+from vantage.runs.spec_json import spec_to_json
 from vantage.runs.validation import read_spec
 
 
@@ -133,7 +134,7 @@ def test_bounds_of_a_space_are_exact_after_json() -> None:
     {"type": "Box", "low": 0, "high": 1, "shape": [1], "dtype": "object"},
     {"type": "Tuple", "spaces": [{"type": "MultiBinary", "shape": [6 * 10**6]}] * 2}])
 def test_a_damaged_space_in_a_policy_is_refused(space: Any, agents: dict[str, vantage.Agent]) -> None:
-    spec = agents["vector"].model.spec.to_json()
+    spec = spec_to_json(agents["vector"].model.spec)
     assert read_spec(spec).space == spec["space"]
     with pytest.raises(ValueError, match=r"^spec is "):
         read_spec({**spec, "space": space})

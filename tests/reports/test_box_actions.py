@@ -20,6 +20,7 @@ from vantage.envs.actions import make_actor
 from vantage.envs.make import make_environments
 from vantage.envs.spaces import describe
 from vantage.errors import ConfigError
+from vantage.runs.spec_json import spec_to_json
 from vantage.runs.validation import read_spec
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
@@ -134,7 +135,7 @@ def test_the_start_says_what_is_scaled_and_the_run_keeps_it(tmp_path: Path, capl
 
 def test_specs_and_configs_without_the_entry_are_not_scaled() -> None:
     spec = EnvSpec(ArraySpec("vector", (1,)), ActionSpec("box", (1,), (100.0,), (200.0,), (True,)))
-    saved = spec.to_json()
+    saved = spec_to_json(spec)
     assert read_spec(json.loads(json.dumps(saved))) == spec
     del saved["action"]["scaled"]
     assert read_spec(saved).action.scaled == ()
@@ -146,7 +147,7 @@ def test_specs_and_configs_without_the_entry_are_not_scaled() -> None:
 
 @pytest.mark.parametrize("entry", [[True, True], ["yes"], [1], True, "x"])
 def test_an_entry_that_no_run_writes_is_refused(entry: Any) -> None:
-    saved = EnvSpec(ArraySpec("vector", (1,)), ActionSpec("box", (1,), (0.0,), (2.0,))).to_json()
+    saved = spec_to_json(EnvSpec(ArraySpec("vector", (1,)), ActionSpec("box", (1,), (0.0,), (2.0,))))
     saved["action"]["scaled"] = entry
     with pytest.raises(ValueError, match="spec is"):
         read_spec(saved)

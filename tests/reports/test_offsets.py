@@ -20,6 +20,7 @@ from vantage.envs.checks import bounds_of
 from vantage.envs.offsets import first_offsets
 from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
+from vantage.runs.spec_json import spec_from_json, spec_to_json
 from vantage.specs import ActionSpec, EnvSpec
 
 
@@ -36,7 +37,7 @@ def test_a_large_offset_is_subtracted_in_the_precision_of_the_environment(dtype:
     (offset, small), = {spec.shift for spec in specs}
     assert offset in (CLOCK, CLOCK + 10) and small == 0, "the same in training and evaluations of any seed"
     assert seen == {(CLOCK - offset, 3), (CLOCK + 10 - offset, 3)}
-    assert EnvSpec.from_json(json.loads(json.dumps(EnvSpec(specs[0], ActionSpec("discrete", (2,))).to_json()))
+    assert spec_from_json(json.loads(json.dumps(spec_to_json(EnvSpec(specs[0], ActionSpec("discrete", (2,))))))
                              ).obs == specs[0]
 
 

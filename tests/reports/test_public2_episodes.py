@@ -19,7 +19,7 @@ import vantage
 from vantage.algorithms.interface import Update
 from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 
 
 @pytest.mark.parametrize("truncates", [False, True])

@@ -21,7 +21,7 @@ from public_envs import Overwriting
 import vantage
 from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 
 
 @pytest.fixture(autouse=True)

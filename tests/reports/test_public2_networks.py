@@ -20,7 +20,7 @@ import vantage
 from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
 from vantage.learning.learner import Learner
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 
 
 def learn(

@@ -12,7 +12,7 @@ from environments import make
 
 from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 
 
 @pytest.mark.parametrize(("last", "mask"), [

@@ -13,7 +13,7 @@ from environments import make
 
 from vantage.config.config import Config
 from vantage.learning.evaluation import game_steps
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 
 
 @pytest.mark.parametrize("memory", ["lstm", "gru"])

@@ -17,7 +17,7 @@ from vantage.algorithms.losses import explained_variance
 from vantage.learning.collect import Position, collect
 from vantage.learning.learner import Learner
 from vantage.learning.step_metrics import LOSS
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 
 
 @pytest.mark.parametrize("targets", [[1.0] * 4, [1.0, 1 + 1e-6, 1 - 1e-6, 1.0], [1e6, 1e6 + 0.5, 1e6, 1e6]])

@@ -14,7 +14,7 @@ from public_cases import ACTION_SPACES
 
 from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 
 
 @pytest.mark.parametrize("space", ACTION_SPACES)

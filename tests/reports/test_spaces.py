@@ -18,7 +18,7 @@ from vantage.config.config import Config
 from vantage.envs.spaces import check_obs_size, describe, make_observer, reasons
 from vantage.errors import ConfigError, EnvError
 from vantage.learning.collect import check_rollouts
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 from vantage.models.normalization import ScaleNormalizer
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.tools.onnx_policy import PolicyStep

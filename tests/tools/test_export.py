@@ -24,10 +24,11 @@ from vantage.algorithms.distributions import MASKED
 from vantage.cli import main
 from vantage.config.config import Config
 from vantage.errors import ConfigError
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 from vantage.runs import checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import read_weights, write_weights
+from vantage.runs.spec_json import spec_from_json, spec_to_json
 from vantage.runtimes.progress import Progress
 from vantage.tools.export import Export, compare, export
 from vantage.tools.onnx_policy import PolicyStep
@@ -46,7 +47,7 @@ def make_run(path: Path, spec: EnvSpec = SIMPLE, **keys: Any) -> Path:
     seen = {key: 5 + 3 * torch.randn(50, 1, *part.shape) for key, part in parts.items()}
     model.observe(seen if isinstance(spec.obs, Mapping) else seen[""])
     directory = RunDirectory.create(config, path=path, argv=())
-    state = {"spec": spec.to_json(), "progress": Progress(1.0).state() | {
+    state = {"spec": spec_to_json(spec), "progress": Progress(1.0).state() | {
         "step": 1000, "episodes": 2, "recent": [[1.0, 5], [4.0, 5]], "best_return": 7.5}}
     checkpoint.save(directory.path, 1000, tensors={"model": model.state_dict()}, state=state, keep=1)
     return path
@@ -123,7 +124,7 @@ def assert_described(result: Export, agent: Agent) -> None:
     assert (description["env"], description["algo"], description["step"]) == ("nowhere:Env", agent.config.algo, "1000")
     assert json.loads(description["scores"]) == {"rollout/ep_rew_mean": 2.5}
     assert Config.from_json(description["config"], source="") == agent.config
-    assert EnvSpec.from_json(json.loads(description["spec"])) == agent.model.spec
+    assert spec_from_json(json.loads(description["spec"])) == agent.model.spec
     content = result.path.read_bytes()
     assert b".py" not in content and str(Path(vantage.__file__).parent).encode() not in content
 

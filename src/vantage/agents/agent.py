@@ -23,7 +23,8 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import method_elsewhere
 from vantage.keys.objects import shown_name
 from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy
-from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.build import make_model
 from vantage.runs.compatibility import fitting
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over, run_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -12,13 +11,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vantage.algorithms.joint_distribution import Distribution, make_distribution
-from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
-from vantage.models.checks import check_actions, check_inputs, check_size
 from vantage.models.config import PolicyConfig
 from vantage.models.frame_stack import push_frame, stack_frames
 from vantage.models.heads import AdvantageHead, linear_head, make_head
-from vantage.models.images import channels_at_end, channels_first, channels_last, to_pixels
+from vantage.models.images import channels_at_end, channels_first, channels_last, in_pieces, to_pixels
 from vantage.models.inputs import Group, Preprocessor, side_by_side
 from vantage.models.normalization import Batch, BatchNorm, ObsNormalizer, RunningStats
 from vantage.models.torsos import ConvTorso
@@ -31,8 +28,6 @@ Params = Float[Tensor, "*T B P"]
 Features = Float[Tensor, "*T B F"]
 Values = Float[Tensor, "*T B"]
 
-_PIXELS_AT_ONCE = 1 << 18
-"""Pixels that are normalised at once: as floats they fit the second cache of a core."""
 
 
 class ActorCritic(nn.Module):
@@ -170,18 +165,7 @@ class ActorCritic(nn.Module):
         """
         if all(group.kind == "vector" for group in self.groups):
             return tuple(self._prepare(list(stacks)))
-        shape = stacks[0].shape[:2]
-        # Images in pieces that fit a core's cache: several passes then cost as much as one.
-        size = max(1, _PIXELS_AT_ONCE // max(x.shape[2:].numel() for x in stacks))
-        pieces = zip(*(torch.split(channels_first(x.flatten(0, 1)), size) for x in stacks),
-                     strict=True)
-        inputs: tuple[Tensor, ...] = ()
-        for i, piece in enumerate(pieces):
-            rows = [channels_at_end(x) for x in self._prepare(list(piece))]
-            inputs = inputs or tuple(x.new_empty((shape.numel(), *x.shape[1:])) for x in rows)
-            for whole, x in zip(inputs, rows, strict=True):
-                whole[i * size:(i + 1) * size].copy_(x)  # several times faster than torch.cat
-        return tuple(torch.unflatten(x, 0, shape) for x in inputs)
+        return in_pieces(self._prepare, stacks)
 
     def unroll_inputs(self, inputs: tuple[Tensor, ...], is_first: IsFirst, state: State,
                       action_mask: Mask | None = None) -> tuple[Params, Values]:
@@ -313,18 +297,3 @@ class ActorCritic(nn.Module):
 
     def _prepare(self, raw: list[Tensor]) -> list[Tensor]:
         return self.preprocessor(raw, self.value_head.weight.dtype)
-
-
-def make_model(policy: PolicyConfig, spec: EnvSpec, *,
-               critic: Literal["state", "action"]) -> ActorCritic:
-    """The model of `policy` with a critic of V(s) or Q(s, a).
-
-    Raises ConfigError if options do not fit `spec`.
-    """
-    check_actions(policy, spec, critic)
-    if policy.detach_critic and policy.separate:
-        raise ConfigError("detach_critic is for a trunk that policy and critic share; give "
-                          "--separate false with it")
-    check_inputs(policy, spec)
-    check_size(policy, spec, partial(ActorCritic, spec=spec, critic=critic))
-    return ActorCritic(policy, spec, critic=critic)

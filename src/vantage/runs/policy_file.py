@@ -28,6 +28,7 @@ from vantage.runs.checkpoint import load_named
 from vantage.runs.directory import RunDirectory
 from vantage.runs.handed_over import check_objects, replacing
 from vantage.runs.meta import other_version
+from vantage.runs.spec_json import spec_to_json
 from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
 from vantage.runs.validation import check_finite, read_spec
 from vantage.types import EnvSpec
@@ -58,7 +59,7 @@ class Description:
             "step": str(self.step),
             "checkpoint": self.checkpoint,
             "scores": json.dumps(dict(self.scores)),
-            "spec": json.dumps(self.spec.to_json()),
+            "spec": json.dumps(spec_to_json(self.spec)),
             "config": self.config.to_json(),
         }
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from vantage.envs.actions import make_actor
 from vantage.envs.space_json import space_from_json
 from vantage.errors import ConfigError
+from vantage.runs.spec_json import spec_from_json
 from vantage.specs import is_bounded
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
@@ -60,7 +61,7 @@ def check_state(state: Mapping[str, Any]) -> None:
 def read_spec(values: Any) -> EnvSpec:
     """The spec that `EnvSpec.to_json` wrote."""
     try:
-        spec = EnvSpec.from_json(values)
+        spec = spec_from_json(values)
         shapes = [part.shape for part in spec.parts]
         valid = (bool(shapes) and isinstance(spec.masked, bool)
                  and all(map(_is_shape, shapes))

@@ -18,6 +18,7 @@ from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
 from vantage.runs.mirror import mirror_of
+from vantage.runs.spec_json import spec_to_json
 from vantage.runs.tracking import Tracker
 from vantage.runs.weight_log import WeightLog
 from vantage.runtimes.best_policy import BestPolicy
@@ -51,7 +52,7 @@ class Recorder:
         self._tensors = tensors
         self.workers_started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         """Workers that the run ever had: each has its own random streams."""
-        self._spec = model.spec.to_json()
+        self._spec = spec_to_json(model.spec)
         self.started = perf_counter()
         self.last_report: Report | None = None
         self._tracker = None if config.run.track == "none" else Tracker(directory.path, config)

@@ -17,7 +17,8 @@ from vantage.config.config import Config
 from vantage.envs.make import make_environments
 from vantage.learning.learner import Learner
 from vantage.learning.modules import module_in_words
-from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.build import make_model
 from vantage.models.inputs import networks_in_words
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.compatibility import check_fits, check_spaces, fitting, in_units_of

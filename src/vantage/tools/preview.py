@@ -18,7 +18,7 @@ from vantage.config.config import Config
 from vantage.envs.make import make_single
 from vantage.envs.vector_env import Environments
 from vantage.learning.collect import Position, reset_envs, step_envs
-from vantage.models.actor_critic import make_model
+from vantage.models.build import make_model
 from vantage.runs.files import whole_file
 from vantage.types import map_parts
 
