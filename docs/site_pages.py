@@ -27,6 +27,8 @@ sys.path.insert(0, str(ROOT / "src"))
 
 KEYS_OF = re.compile(r"<!-- keys: (\w+) on (\S+) -->")
 NAMES_OF = re.compile(r"<!-- names: ([\w .'-]+) -->")
+LATER = ("results/", "benchmarks/", "examples/", "CHANGELOG", "CONTRIBUTING", "reference")
+"""Pages that a search shows after those that explain."""
 CURVES = re.compile(r"<!-- curves: ([\w ,.-]+) -->")
 
 
@@ -61,6 +63,8 @@ def add(files: Files, config: MkDocsConfig, name: str, content: str | bytes) -> 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Make links between folders of the repository links of the site, and fill in the tables and curves."""
     name = page.file.src_uri
+    if name.startswith(LATER):
+        page.meta["search"] = {"boost": 0.5}
     if name == "keys.md":
         return keys_page()
     if name == "index.md":  # the README stands in the root of the repository

@@ -73,7 +73,7 @@ PANELS = {"rollout/ep_rew_mean": "return", "train/entropy": "entropy", "train/ap
 
 def learning() -> None:
     """The metrics of runs that learn and that do not."""
-    figure = Figure(figsize=(9, 5.2), layout="constrained")
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
     panels = dict(zip(PANELS, figure.subplots(2, 2).flat, strict=True))
     for (name, (label, rate)), colour in zip(LEARNING.items(), ("#0072b2", "#d55e00", "#009e73"), strict=True):
         run(f"vantage train ppo --env CartPole-v1 --steps 60k --seed 1 --threads 1 --lr {rate} --eval-every 0 "
@@ -90,8 +90,8 @@ def learning() -> None:
     panels["train/explained_variance"].set(xlabel="thousand steps", ylim=(-1.05, 1.05))
     panels["train/approx_kl"].set_xlabel("thousand steps")
     panels["rollout/ep_rew_mean"].legend(frameon=False)
-    figure.savefig("learning.png", dpi=110)
-    keep_png(Image.open("learning.png"), "learning")
+    figure.savefig("learning.png", dpi=80)
+    keep_png(Image.open("learning.png").convert("RGB").quantize(64), "learning")
 
 
 def preview() -> None:
