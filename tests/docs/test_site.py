@@ -114,5 +114,5 @@ def test_the_site_works_without_a_network_and_fits_a_telephone(site: Path, tmp_p
             }
             look()
         })""")
-        assert any("concepts.html" in link for link in found), found
+        assert any("processes.html" in link for link in found), found
         assert (tab.errors, tab.requests) == ([], [])
