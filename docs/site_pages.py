@@ -80,8 +80,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Keep short code in one line, since browsers would break a flag at its hyphens; leave sources out of the search."""
-    html = html.replace('<details class="mkdocstrings-source"', '<details class="mkdocstrings-source" data-search-exclude')
+    """Keep sources out of the search, and short code in one line: browsers would break a flag at its hyphens."""
+    source = '<details class="mkdocstrings-source"'
+    html = html.replace(source, f"{source} data-search-exclude")
     return re.sub(r"<code>([^<]{1,34})</code>", r'<code class="short">\1</code>', html)
 
 

@@ -281,8 +281,8 @@ def check_size(path: Path) -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "minutes": minutes, "learning": learning, "preview": preview, "train": train, "search": search, "plot": plot, "export": export,
-    "doctor": doctor, "play": play, "record": record, "report": report, "watch": watch}
+    "minutes": minutes, "learning": learning, "preview": preview, "train": train, "search": search, "plot": plot,
+    "export": export, "doctor": doctor, "play": play, "record": record, "report": report, "watch": watch}
 NEEDS = {"record": PONG, "report": LANDER, "watch": LANDER, "export": POLE, "plot": POLE}
 """The run that a picture shows."""
 PROGRAMS = {**dict.fromkeys(("train", "search", "export", "doctor"), ("tmux",)),

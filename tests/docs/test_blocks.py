@@ -1,8 +1,9 @@
 """The bash and python blocks of README and docs run, page by page, from a folder that holds only the examples.
 
 Blocks of a page share the folder, its python blocks their names too. A comment `<!-- not run: REASON -->` above a fence
-leaves it out. A block with a title is also saved as the file that it names. Blocks run as they stand, but `vantage` is a
-program that cuts them short, by way of `forks`: `SHORTER` are the flags that it appends. Commands that no block runs are at least parsed, with their real flags.
+leaves it out. A block with a title is also saved as the file that it names. Blocks run as they stand, but `vantage` is
+a program that cuts them short, by way of `forks`: `SHORTER` are the flags that it appends.
+Commands that no block runs are at least parsed, with their real flags.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ SHORTER = {"train": "--max-minutes 0.01 --eval-episodes 2", "resume": "--max-min
            "report": "--episodes 2",
            "search": "--trials 2 --seeds 1 --jobs 1 --steps 600 --eval-every 300 --eval-episodes 2"}
 SHORT_SEEDS = "--seeds 2"
-FOLDERS = dict.fromkeys(("auxiliary-losses.md", "custom-loss.md", "custom-network.md", "vector-environments.md"), "examples")
+FOLDERS = dict.fromkeys(("auxiliary-losses.md", "custom-loss.md", "custom-network.md", "vector-environments.md"),
+                        "examples")
 """Where the reader of a page is, if not in the clone."""
 
 MY_PACKAGE = """

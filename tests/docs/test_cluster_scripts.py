@@ -1,4 +1,4 @@
-"""The Slurm scripts and the KubeRay job of docs/cluster-jobs.md: their syntax, their fields, and the commands in them."""
+"""The Slurm scripts and the KubeRay job of docs/cluster-jobs.md: syntax, fields, and the commands in them."""
 
 from __future__ import annotations
 

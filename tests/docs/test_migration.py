@@ -21,9 +21,7 @@ class MlpPolicy(nn.Module):
 
     def __init__(self, inputs: int, actions: int, *, box: bool) -> None:
         super().__init__()
-        self.mlp_extractor = nn.Module()
-        self.mlp_extractor.policy_net = self.layers(inputs)
-        self.mlp_extractor.value_net = self.layers(inputs)
+        self.mlp_extractor = nn.ModuleDict({"policy_net": self.layers(inputs), "value_net": self.layers(inputs)})
         self.action_net = nn.Linear(64, actions)
         self.value_net = nn.Linear(64, 1)
         if box:
@@ -35,8 +33,8 @@ class MlpPolicy(nn.Module):
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Logits or means, and values."""
-        params = self.action_net(self.mlp_extractor.policy_net(obs))
-        return params, self.value_net(self.mlp_extractor.value_net(obs)).squeeze(-1)
+        params = self.action_net(self.mlp_extractor["policy_net"](obs))
+        return params, self.value_net(self.mlp_extractor["value_net"](obs)).squeeze(-1)
 
 
 @pytest.mark.parametrize(("env", "inputs", "actions"), [("CartPole-v1", 4, 2), ("Pendulum-v1", 3, 1)])
@@ -59,7 +57,7 @@ def test_a_migrated_policy_computes_what_the_original_computes(env: str, inputs:
     if box:
         torch.testing.assert_close(params[0, 1:], original.log_std)
     agent.save(tmp_path / "policy.safetensors")
-    further = vantage.train("ppo", env=env, init_from=tmp_path / "policy.safetensors", steps=64, hidden=[64, 64],
+    further = vantage.train("ppo", env=env, init_from=str(tmp_path / "policy.safetensors"), steps=64, hidden=[64, 64],
                             activation="tanh", separate=True, obs_norm=False, scale_actions=False, num_envs=2,
                             rollout_length=16, minibatch_size=16, epochs=1, eval_every=0, threads=1, lr=1e-9)
     assert further.step == 64
