@@ -122,9 +122,9 @@ _PPO = {
     "atari": Defaults({"num_envs": 32, "rollout_length": 32, "epochs": 2, "minibatch_size": 128,
                        "lr": "linear:7e-4:0", "gae_lambda": 0.9, "advantage_norm": False,
                        "optimizer_eps": 1e-5, "max_grad_norm": 0.5},
-                      "measured on Breakout, results/log/breakout.md. It learns more slowly with "
-                      "64 pixels, normalised advantages, a frame stack instead of an LSTM, or "
-                      "minibatches of 256"),
+                      "measured on Breakout, results/log/breakout.md: 64 pixels, normalised "
+                      "advantages, frames instead of an LSTM and minibatches of 256 learn more "
+                      "slowly"),
     "Pong": Defaults({"steps": 800_000, "screen_size": "64", "memory": "none", "frame_stack": 2,
                       "rollout_length": 64, "action_subset": "FIRE,RIGHTFIRE,LEFTFIRE", "epochs": 1,
                       "past_rollouts": 4, "short_episode_steps": 100, "minibatch_size": 512,
