@@ -27,6 +27,8 @@ sys.path.insert(0, str(ROOT / "src"))
 
 KEYS_OF = re.compile(r"<!-- keys: (\w+) on (\S+) -->")
 NAMES_OF = re.compile(r"<!-- names: ([\w .'-]+) -->")
+LATER = ("results/", "benchmarks/", "examples/", "CHANGELOG", "CONTRIBUTING", "reference")
+"""Pages that a search shows after those that explain."""
 CURVES = re.compile(r"<!-- curves: ([\w ,.-]+) -->")
 
 
@@ -61,6 +63,8 @@ def add(files: Files, config: MkDocsConfig, name: str, content: str | bytes) -> 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Make links between folders of the repository links of the site, and fill in the tables and curves."""
     name = page.file.src_uri
+    if name.startswith(LATER):
+        page.meta["search"] = {"boost": 0.5}
     if name == "keys.md":
         return keys_page()
     if name == "index.md":  # the README stands in the root of the repository
@@ -76,7 +80,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Keep short code in one line: browsers would break a flag at its hyphens."""
+    """Keep sources out of the search, and short code in one line: browsers would break a flag at its hyphens."""
+    source = '<details class="mkdocstrings-source"'
+    html = html.replace(source, f"{source} data-search-exclude")
     return re.sub(r"<code>([^<]{1,34})</code>", r'<code class="short">\1</code>', html)
 
 

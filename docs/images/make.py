@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import platform
 import re
@@ -61,6 +62,36 @@ def minutes() -> None:
     axes.legend(frameon=False, loc="lower right")
     figure.savefig("minutes.png", dpi=200)
     keep_png(Image.open("minutes.png"), "pong-minutes")
+
+
+LEARNING = {"learns": ("lr 1e-3, falling to 0", "linear:1e-3:0"), "large": ("lr 0.1, too large", "0.1"),
+            "small": ("lr 1e-6, too small", "1e-6")}
+"""PPO on CartPole-v1 with three learning rates, by the name of the run."""
+PANELS = {"rollout/ep_rew_mean": "return", "train/entropy": "entropy", "train/approx_kl": "approximate KL",
+          "train/explained_variance": "explained variance"}
+
+
+def learning() -> None:
+    """The metrics of runs that learn and that do not."""
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    panels = dict(zip(PANELS, figure.subplots(2, 2).flat, strict=True))
+    for (name, (label, rate)), colour in zip(LEARNING.items(), ("#0072b2", "#d55e00", "#009e73"), strict=True):
+        run(f"vantage train ppo --env CartPole-v1 --steps 60k --seed 1 --threads 1 --lr {rate} --eval-every 0 "
+            f"--log-every-seconds 0 --no-tensorboard --run runs/{name}")
+        text = Path("runs", name, "metrics.jsonl").read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in text.splitlines()]
+        for metric, axes in panels.items():
+            points = [(line["step"] / 1_000, line[metric]) for line in lines if line.get(metric) is not None]
+            axes.plot(*zip(*points, strict=True), color=colour, linewidth=2, label=label)
+    for metric, axes in panels.items():
+        axes.set_title(PANELS[metric], loc="left", fontsize=11)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels["train/approx_kl"].set_yscale("symlog", linthresh=1e-3)
+    panels["train/explained_variance"].set(xlabel="thousand steps", ylim=(-1.05, 1.05))
+    panels["train/approx_kl"].set_xlabel("thousand steps")
+    panels["rollout/ep_rew_mean"].legend(frameon=False)
+    figure.savefig("learning.png", dpi=80)
+    keep_png(Image.open("learning.png").convert("RGB").quantize(64), "learning")
 
 
 def preview() -> None:
@@ -250,8 +281,8 @@ def check_size(path: Path) -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "minutes": minutes, "preview": preview, "train": train, "search": search, "plot": plot, "export": export,
-    "doctor": doctor, "play": play, "record": record, "report": report, "watch": watch}
+    "minutes": minutes, "learning": learning, "preview": preview, "train": train, "search": search, "plot": plot,
+    "export": export, "doctor": doctor, "play": play, "record": record, "report": report, "watch": watch}
 NEEDS = {"record": PONG, "report": LANDER, "watch": LANDER, "export": POLE, "plot": POLE}
 """The run that a picture shows."""
 PROGRAMS = {**dict.fromkeys(("train", "search", "export", "doctor"), ("tmux",)),

@@ -104,12 +104,18 @@ class Minibatch:
     inputs: tuple[Tensor, ...]
     """[T, B, ...] network inputs of each part of the observations: stacked and normalised."""
     is_first: Tensor
+    """[T, B] bool: the observation is the first of an episode."""
     state: State
     """Policy state before the first step; () without recurrent memory."""
     actions: Tensor
+    """[T, B, *action] as sampled, before clipping to the bounds."""
     valid: Tensor
+    """[T, B] bool: False where the environment ignored or replaced the action. Losses are means
+    over valid steps."""
     action_mask: Tensor | None
+    """[T, B, A] bool, True for allowed actions; None if the environment has no masks."""
     behaviour: Tensor
+    """[T, B, P] float32: parameters of the distribution that sampled the actions."""
     values: Tensor
     """[T, B] V(s) by the acting weights; by the current weights if those that acted are older."""
     advantages: Tensor

@@ -33,6 +33,7 @@ with socket.socket(socket.AF_UNIX) as there:
 def run_blocks() -> int:
     """Run the blocks in standard input, `[language, code]` each; they are of this repository's own pages."""
     names = {"__name__": "__main__"}
+    sys.path.insert(0, "")  # as at Python's prompt
     for language, code in json.loads(sys.stdin.read()):
         if language == "bash":
             subprocess.run(["bash", "-ec", code], check=True, stdin=subprocess.DEVNULL)

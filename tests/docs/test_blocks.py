@@ -1,8 +1,9 @@
 """The bash and python blocks of README and docs run, page by page, from a folder that holds only the examples.
 
 Blocks of a page share the folder, its python blocks their names too. A comment `<!-- not run: REASON -->` above a fence
-leaves it out. Blocks run as they stand, but `vantage` is a program that cuts them short, by way of `forks`: `SHORTER`
-are the flags that it appends. Commands that no block runs are at least parsed, with their real flags.
+leaves it out. A block with a title is also saved as the file that it names. Blocks run as they stand, but `vantage` is
+a program that cuts them short, by way of `forks`: `SHORTER` are the flags that it appends.
+Commands that no block runs are at least parsed, with their real flags.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from vantage.cli.entry import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCE = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^( *)```(\w*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r'(<!-- not run: [^>]+ -->\n+)?^( *)```(\w*)(?: title="([\w./]+)")?\n(.*?)^\2```$',
+                   re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(vantage [^`]+)`")
 CODE, OUTPUT = {"bash", "python"}, {"text", "console", "json", "yaml", "math"}
 COMMAND = re.compile(r"(\$ )?(vantage|pip|make|git|python3?|ray|torchrun|uv|conda|docker|sbatch) ")
@@ -35,7 +37,8 @@ SHORTER = {"train": "--max-minutes 0.01 --eval-episodes 2", "resume": "--max-min
            "report": "--episodes 2",
            "search": "--trials 2 --seeds 1 --jobs 1 --steps 600 --eval-every 300 --eval-episodes 2"}
 SHORT_SEEDS = "--seeds 2"
-FOLDERS = {"add-your-own.md": "examples"}
+FOLDERS = dict.fromkeys(("auxiliary-losses.md", "custom-loss.md", "custom-network.md", "vector-environments.md"),
+                        "examples")
 """Where the reader of a page is, if not in the clone."""
 
 MY_PACKAGE = """
@@ -50,15 +53,20 @@ class MyEnv(CartPoleEnv):
 Maze = MyEnv
 """
 def blocks(page: Path) -> list[tuple[str, str]]:
-    """The language and the code of each block that runs."""
-    return [(language, code) for skipped, _, language, code in FENCE.findall(page.read_text("utf-8"))
-            if language in CODE and not skipped]
+    """The language and the code of each block that runs. A python block with a title is saved under it first."""
+    found = []
+    for skipped, _, language, title, code in FENCE.findall(page.read_text("utf-8")):
+        if title:
+            found.append(("bash", f"cat > {title} <<'END'\n{code}END\n"))
+        if language in CODE and not skipped:
+            found.append((language, code))
+    return found
 
 
 def commands(page: Path) -> list[str]:
     """The commands `vantage ...` in the text and in the fences that do not run."""
     text = page.read_text("utf-8").replace(r"\|", "|")
-    code = "".join(code for skipped, _, language, code in FENCE.findall(text)
+    code = "".join(code for skipped, _, language, _, code in FENCE.findall(text)
                    if language == "console" or (language == "bash" and skipped)).replace("\\\n", " ")
     code = re.sub(r"^\$ .*\nvantage: .*\n", "", code, flags=re.MULTILINE)  # shown for its error
     fenced = [line.strip().removeprefix("$ ").removesuffix(" &") for line in code.splitlines()]
@@ -95,7 +103,7 @@ def test_the_blocks_of_a_page_run(page: Path, client: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_fence_is_run_or_marked_as_output(page: Path) -> None:
-    for _, _, language, code in FENCE.findall(page.read_text("utf-8")):
+    for _, _, language, _, code in FENCE.findall(page.read_text("utf-8")):
         assert language in CODE | OUTPUT, f"a fence without a language: {code}"
         if language == "text":
             assert not COMMAND.match(code), f"a command in a fence of text: {code}"

@@ -1,4 +1,4 @@
-"""The Slurm scripts and the KubeRay job of docs/scaling.md: their syntax, their fields, and the commands in them."""
+"""The Slurm scripts and the KubeRay job of docs/cluster-jobs.md: syntax, fields, and the commands in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import yaml
 
 from vantage.cli import main
 
-PAGE = (Path(__file__).parents[2] / "docs/scaling.md").read_text(encoding="utf-8")
+PAGE = "".join((Path(__file__).parents[2] / f"docs/{name}.md").read_text(encoding="utf-8")
+               for name in ("cluster-jobs", "ray", "scaling"))
 BLOCKS = re.findall(r"^```(bash|yaml)\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
 SCRIPTS = [text for language, text in BLOCKS if language == "bash" and text.startswith("#!")]
 BIN = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -42,6 +42,12 @@ def test_the_tests_that_a_page_names_exist() -> None:
     assert len(names) > 40 and not [name for name in names if f"def {name}(" not in tests]
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name == "docs" and page.stem != "reference"],
+                         ids=lambda page: page.name)
+def test_a_page_is_short(page: Path) -> None:
+    assert len(page.read_text(encoding="utf-8").split()) <= 1_200
+
+
 def test_pages_name_one_way_to_install() -> None:
     names = ("README.md", "docs/quickstart.md", "docs/install.md")
     pages = [(ROOT / name).read_text(encoding="utf-8") for name in names]

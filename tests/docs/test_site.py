@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,14 @@ import pytest
 from browser import CHROMIUM, chromium
 
 ROOT = Path(__file__).parents[2]
+RANK = Path(__file__).with_name("rank.js")
+FOUND = {
+    "jupyter": "notebook", "notebook": "notebook", "wrapper": "wrappers", "callback": "callbacks",
+    "custom network": "custom-network", "custom env": "custom-environment", "lambda": "objects",
+    "success rate": "info", "info": "info", "tensorboard": "tracking", "checkpoint": "runs", "resume": "runs",
+    "gpu": "gpu", "atari": "atari", "lstm": "memory", "mask": "action-masks",
+    "hybrid action": "observations-and-actions", "pettingzoo": "pettingzoo", "onnx": "export", "wandb": "tracking"}
+"""The page that a reader who searches for each word looks for."""
 ABSENT = {"404.html"}
 """It is served for any address, so its links begin at the root of a server."""
 
@@ -70,6 +80,21 @@ def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path) -
     assert len(found) > 30 and not list(broken(found))
 
 
+@pytest.mark.skipif(not shutil.which("node"), reason="needs Node.js")
+def test_a_search_finds_its_page_first_or_second(site: Path) -> None:
+    ranked = subprocess.run(["node", str(RANK), str(site), *FOUND], capture_output=True, text=True, check=True)
+    ranks = json.loads(ranked.stdout)
+    assert {word: ranks[word][:2] for word, page in FOUND.items() if f"{page}.html" not in ranks[word][:2]} == {}
+
+
+def test_sources_are_not_searched(site: Path) -> None:
+    docs = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))["docs"]
+    searched = " ".join(entry["text"] for entry in docs if entry["location"].startswith("reference.html"))
+    shown = (site / "reference.html").read_text(encoding="utf-8")
+    assert "Source code in" in shown and "Source code in" not in searched
+    assert "Steps of a rollout for one gradient step" in searched  # a docstring
+
+
 @pytest.mark.skipif(not CHROMIUM, reason="needs Chromium")
 def test_the_site_works_without_a_network_and_fits_a_telephone(site: Path, tmp_path: Path) -> None:
     with chromium(tmp_path) as tab:
@@ -89,5 +114,5 @@ def test_the_site_works_without_a_network_and_fits_a_telephone(site: Path, tmp_p
             }
             look()
         })""")
-        assert any("concepts.html" in link for link in found), found
+        assert any("processes.html" in link for link in found), found
         assert (tab.errors, tab.requests) == ([], [])

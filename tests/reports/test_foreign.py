@@ -72,9 +72,9 @@ def test_spaces_that_change_are_named() -> None:
 
 
 def adapters() -> dict[str, Any]:
-    """The classes that docs/add-your-own.md shows."""
-    page = Path(__file__).parents[2].joinpath("docs", "add-your-own.md").read_text(encoding="utf-8")
-    section = page.partition("### An environment of another library")[2].partition("```python\n")[2].partition("```")[0]
+    """The classes that docs/pettingzoo.md shows."""
+    page = Path(__file__).parents[2].joinpath("docs", "pettingzoo.md").read_text(encoding="utf-8")
+    section = page.partition("## Wrap one agent")[2].partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}
     exec(section, names)
     return names

@@ -92,8 +92,8 @@ def _check_attributes(vector: Any, env: EnvId, num_envs: int) -> None:
     absent = [name for name in needed if not hasattr(vector, name)]
     if absent:
         raise ConfigError(f"{words}, not a gymnasium.vector.VectorEnv, and not an environment in "
-                          f"tensors, which has {', '.join(absent)} too; docs/add-your-own.md shows "
-                          "both")
+                          f"tensors, which has {', '.join(absent)} too; docs/vector-environments.md "
+                          "shows both")
     if vector.num_envs != num_envs:
         raise ConfigError(f"{words} of num_envs={vector.num_envs}, asked for {num_envs}; build as "
                           "many as its argument says")

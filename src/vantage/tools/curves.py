@@ -17,8 +17,11 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import in_short, nearest
 
 Axis = Literal["steps", "minutes", "frames"]
+"""What a curve is drawn over."""
 Aggregate = Literal["mean", "iqm"]
+"""Over the runs of a curve: the mean, or the interquartile mean."""
 Points = NDArray[np.float64]
+"""Coordinates of a curve, [N] float64."""
 Lines = list[dict[str, float | None]]
 """Lines of metrics.jsonl."""
 

@@ -21,6 +21,7 @@ from vantage.runs.policy_file import write_weights
 from vantage.tools.onnx_policy import PolicyStep, load_onnx, write_onnx
 
 Format = Literal["onnx", "safetensors"]
+"""Kind of a policy file."""
 Tensors = Mapping[str, Tensor]
 
 TOLERANCE = 1e-4

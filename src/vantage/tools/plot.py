@@ -74,6 +74,7 @@ class Curves(list[Group]):
 
 
 Runs = str | Path | HasRun | Iterable[str | Path | HasRun]
+"""A run, a folder of runs or an agent; or several of them."""
 
 
 def plot(runs: Runs, output: str | Path = "plot.png", *,

@@ -21,7 +21,7 @@ _ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "opt
                 "value_coef": 0.5}
 _ACER_MEASURED = ("measured on CartPole-v1, Acrobot-v1, Pendulum-v1 and LunarLander-v3, "
                   "results/acer-*")
-_AS_CLASSIC = "those for CartPole and the like; not yet measured there"
+_AS_CLASSIC = "the values of classic control; not yet measured on these environments"
 
 _TOY = {**_VECTOR, "obs_norm": False, "rollout_length": 32, "lr": "linear:3e-3:0",
         "entropy_coef": "piecewise:0=0.03,85%=0", "steps": 500_000}
@@ -42,37 +42,38 @@ _EVERY = {
     "box2d": Defaults(
         {**_VECTOR, "num_envs": 16, "rollout_length": 32, "lr": "linear:1e-3:0", "steps": 2_000_000,
          "gamma": 0.99},
-        "those of classic control with a larger batch; not yet measured"),
+        "the values of classic control with a larger batch; not yet measured on these "
+        "environments"),
     "mujoco": Defaults({**_VECTOR, "rollout_length": 32}, _AS_CLASSIC),
     "atari": Defaults(
         {"num_envs": 16, "rollout_length": 10, "frame_stack": 4, "network": "a3c", "reward": "sign",
          "optimizer": "adam", "steps": 10_000_000, "lr": "linear:5e-4:0", "gae_lambda": 0.95,
          "entropy_coef": 0.01, "save_every": 100_000, "memory": "lstm", "norm": "layer",
          "image_norm": "pixel", "image_norm_steps": 10_000},
-        "measured on Pong and Breakout, results/a2c-Pong-pixel: without statistics of pixels the "
-        "critic of Breakout learns nothing; without layer normalisation the torso may die early "
-        "(results/log/pong.md)"),
-    "toy_text": Defaults(_TOY, "those of FrozenLake8x8-v1 with normalised rewards; not yet "
-                               "measured elsewhere"),
+        "measured on Pong and Breakout, results/a2c-Pong-pixel. Without pixel statistics, the "
+        "critic learns nothing on Breakout; without layer normalisation, the ReLUs of the torso "
+        "may die early (results/log/pong.md)"),
+    "toy_text": Defaults(_TOY, "the values of FrozenLake8x8-v1, with normalised rewards; not yet "
+                               "measured on others"),
     "other": Defaults(
         {**_VECTOR, "save_every": 100_000, "std_lr_scale": 20.0},
-        f"{_AS_CLASSIC}; the deviation of Box actions learns faster, since clipped samples push "
-        "the mean beyond the bounds until it has shrunk"),
+        f"{_AS_CLASSIC}. The deviation of Box actions has a larger learning rate, because clipped "
+        "samples of a wide deviation push the mean beyond the bounds"),
     "CliffWalking-v1": Defaults(
-        _CLIFF, "measured, results/a2c-CliffWalking-v1: with a smaller entropy bonus it keeps to "
-                "a path of 15 or 17 steps"),
+        _CLIFF, "measured, results/a2c-CliffWalking-v1. With a smaller entropy bonus, the policy "
+                "stays on a longer path, of 15 or 17 steps"),
     "Taxi-v4": Defaults(
-        _TAXI, "measured, results/a2c-Taxi-v4: with a smaller entropy bonus it never learns to "
-               "pick anyone up"),
+        _TAXI, "measured, results/a2c-Taxi-v4. With a smaller entropy bonus, the policy never "
+               "learns to pick up a passenger"),
     "FrozenLake-v1": Defaults(
         {**_LAKE, "steps": 100_000},
-        "measured on ice that is not slippery, results/a2c-FrozenLake-v1"),
+        "measured with is_slippery=False, results/a2c-FrozenLake-v1"),
     "FrozenLake8x8-v1": Defaults(_LAKE, "measured, results/a2c-FrozenLake8x8-v1"),
     "Pendulum-v1": Defaults(
         {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": 0.97,
          "steps": 1_000_000, "advantage_norm": True, "scale_actions": False},
         "measured, results/a2c-Pendulum-v1 and results/a3c-Pendulum-v1, with actions in the "
-        "environment's units; gamma 0.9 stayed at -1,000 in 400k steps"),
+        "environment's units. With gamma 0.9, returns stayed at -1,000 for 400k steps"),
     "MountainCar-v0": Defaults(
         {"num_envs": 16, "gae_lambda": 0.98, "entropy_coef": 0.01, "steps": 1_000_000},
         "measured with a2c, results/a2c-MountainCar-v0"),
@@ -80,9 +81,9 @@ _EVERY = {
         {"num_envs": 8, "rollout_length": 64, "lr": "linear:7e-4:0", "value_coef": 2.0,
          "reward_norm": False, "reward_scale": 0.02,
          "gae_lambda": "piecewise:0=0.8,20%=0.85,35%=0.95,45%=1", "steps": 1_000_000},
-        "measured, results/a2c-LunarLander-v3 and results/a3c-LunarLander-v3: short returns "
-        "first, or it hovers; long ones once it lands, or a biased critic unlearns it; in shares "
-        "of 1M steps"),
+        "measured over 1M steps, results/a2c-LunarLander-v3 and results/a3c-LunarLander-v3. "
+        "gae_lambda starts low, because with long returns the policy first learns to hover. It "
+        "rises once the policy lands, because the critic's bias would make it forget landing"),
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured with a2c, results/a2c-Acrobot-v1"),
     "BipedalWalker-v3": Defaults(
         {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16,
@@ -90,7 +91,8 @@ _EVERY = {
         "measured with one worker, results/a3c-BipedalWalker-v3, and two, "
         "results/a3c-BipedalWalker-v3-workers"),
     "CarRacing-v3": Defaults({"save_every": 5_000},
-                             "those of Box2D, not yet measured; its steps are slow"),
+                             "the values of Box2D, not yet measured. It saves more often, "
+                             "because its steps are slow"),
 }
 
 _PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_size": 64,
@@ -119,14 +121,14 @@ _PPO = {
     "Taxi-v4": Defaults(
         {"entropy_coef": "piecewise:0=0.5,60%=0", "minibatch_size": 128, "steps": 300_000},
         "measured"),
-    "FrozenLake-v1": Defaults({"steps": 100_000}, "measured on ice that is not slippery"),
+    "FrozenLake-v1": Defaults({"steps": 100_000}, "measured with is_slippery=False"),
     "FrozenLake8x8-v1": Defaults(
         {"rollout_length": 32, "epochs": 1, "lr": "linear:1e-3:0", "steps": 800_000},
-        "measured, results/ppo-FrozenLake8x8-v1: with more passes, a larger rate or fewer steps "
-        "some seeds settle on a path that reaches the goal in a fifth to a half of the games"),
+        "measured, results/ppo-FrozenLake8x8-v1. With more epochs, a larger learning rate or fewer "
+        "steps, the policies of some seeds reach the goal in only 20% to 50% of the games"),
     "mujoco": Defaults({**_PPO_VECTOR, "lr": "linear:3e-4:0"},
-                       "one seed of Hopper-v5, results/ppo-Hopper-v5; with 1e-3 its entropy "
-                       "collapses"),
+                       "measured with one seed of Hopper-v5, results/ppo-Hopper-v5. With a "
+                       "learning rate of 1e-3, its entropy collapses"),
     "atari": Defaults({"num_envs": 32, "rollout_length": 32, "epochs": 2, "minibatch_size": 128,
                        "lr": "linear:7e-4:0", "gae_lambda": 0.9, "advantage_norm": False,
                        "optimizer_eps": 1e-5, "max_grad_norm": 0.5},
@@ -161,17 +163,19 @@ _ACER = {
     "other": Defaults({**_ACER_VECTOR, "std_lr_scale": 10.0}, _AS_CLASSIC),
     "atari": Defaults({"screen_size": "64", "memory": "none", "frame_stack": 4,
                        "rollout_length": 20},
-                      "as on Pong; stacked frames, since the state that a memory had grows stale"),
+                      "the values of Pong. Frames are stacked, because replayed states of an LSTM "
+                      "are outdated"),
     "toy_text": Defaults({**_ACER_VECTOR, "lr": "linear:2e-3:0", "replay_start": 2_000,
                           "steps": 150_000},
                          "measured on CliffWalking-v1, Taxi-v4 and FrozenLake8x8-v1"),
     "CliffWalking-v1": Defaults({"lr": "linear:1e-3:0", "steps": 60_000}, "measured"),
     "Taxi-v4": Defaults({"steps": 120_000}, "measured"),
-    "FrozenLake-v1": Defaults({"steps": 40_000}, "measured on ice that is not slippery"),
+    "FrozenLake-v1": Defaults({"steps": 40_000}, "measured with is_slippery=False"),
     "FrozenLake8x8-v1": Defaults(
         {"num_envs": 4, "lr": "linear:1e-3:0", "gamma": 0.995,
          "entropy_coef": "piecewise:0=0.03,80%=0", "steps": 400_000},
-        "measured: larger batches and fewer steps reach the goal in a quarter of the games"),
+        "measured. With larger batches or fewer steps, the policy reaches the goal in only a "
+        "quarter of the games"),
     "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000},
                             "measured, results/acer-CartPole-v1"),
     "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
@@ -182,8 +186,8 @@ _ACER = {
                                  "measured, results/acer-BipedalWalker-v3"),
     "Pong": Defaults({"steps": 1_000_000, "frame_stack": 2,
                       "entropy_coef": "piecewise:0=0.01,30%=0.007,55%=0.001,100%=0"},
-                     "measured on three seeds, results/acer-Pong; with 0.01 throughout they stop "
-                     "at 7 and 17"),
+                     "measured on three seeds, results/acer-Pong. With an entropy_coef of 0.01 "
+                     "throughout, two seeds stay at returns of 7 and 17"),
 }
 
 MEASURED: Mapping[str, Mapping[str, Defaults]] = {

@@ -13,6 +13,7 @@ MOST = 10_000
 """Largest number of trials, points, seeds and jobs."""
 
 Pruner = Literal["asha", "none"]
+"""How poor trials end early: asynchronous successive halving, or never."""
 
 
 @dataclass(frozen=True, slots=True)
