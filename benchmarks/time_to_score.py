@@ -51,7 +51,7 @@ class Clock:
     def goes_on(self, step: int, play: Callable[[int], float]) -> bool:
         """Whether to train on after `step`. `play` returns the mean of games of a seed."""
         seconds = time() - self.started
-        if seconds < self.next_games:
+        if step == 0 or seconds < self.next_games:
             return True
         self.games += 1
         score = play(1_000_000 + self.games)
