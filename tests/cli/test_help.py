@@ -101,7 +101,7 @@ def test_the_table_of_other_libraries_names_what_exists() -> None:
 
 
 @pytest.mark.parametrize(("name", "says"), [
-    *((name, "") for name in ("foo", "frame", "checkpoints", "loss", "project", "level", "critic")),
+    *((name, "") for name in ("foo", "frame", "checkpoints", "loss", "project", "level")),
     ("lerning_rate", "; Stable-Baselines3's learning_rate is lr"),
     ("epchs", "; did you mean epochs?"), ("totl_timesteps", "; Stable-Baselines3's total_timesteps is steps")])
 def test_a_misspelled_name_is_answered_with_vantages_and_one_that_is_not_near_with_no_guess(

@@ -40,7 +40,8 @@ class Moved(OwnWeights):
 
 def learner(size: int) -> Any:
     """As much of a learner as the sinks use, with `size` weights."""
-    flat = SimpleNamespace(vector=torch.zeros(size), gradient=torch.zeros(size))
+    flat = SimpleNamespace(vector=torch.zeros(size), gradient=torch.zeros(size),
+                           critic=None)
 
     def move(vector: Tensor, gradient: Tensor, *, keep: bool) -> None:
         flat.vector, flat.gradient = vector, gradient

@@ -23,13 +23,13 @@ class OptimizerConfig:
                          "rmsprop_tf, rmsprop, adam, amsgrad or another; rmsprop_tf is "
                          "TensorFlow's form, and another is any class of torch.optim")
     lr: Coefficient = key(7e-4, "learning rate", low=0, high=1e6)
-    critic_lr_scale: float = key(1.0, "factor on the learning rate of the critic: its network with "
-                                      "--separate, else its head alone", low=1e-6, high=1e6)
     optimizer_eps: float = key(1e-5, "epsilon of the denominator; inside the root for rmsprop_tf",
                                low=0, high=1)
     optimizer_decay: float = key(0.99, "decay of rmsprop's mean square", low=0, high=1)
     max_grad_norm: Coefficient = key(0.5, "clip gradients to this global norm; 0: no clipping",
                                      low=0)
+    critic_lr_scale: float = key(1.0, "factor on the learning rate of the critic: its network with "
+                                      "--separate, else its head alone", low=1e-6, high=1e6)
 
     def __post_init__(self) -> None:
         check_fields(self)
