@@ -41,7 +41,7 @@ class Moved(OwnWeights):
 def learner(size: int) -> Any:
     """As much of a learner as the sinks use, with `size` weights."""
     flat = SimpleNamespace(vector=torch.zeros(size), gradient=torch.zeros(size),
-                           critic=None)
+                           critic=[])
 
     def move(vector: Tensor, gradient: Tensor, *, keep: bool) -> None:
         flat.vector, flat.gradient = vector, gradient
