@@ -108,3 +108,27 @@ def test_a_rate_of_the_critic_moves_its_parameters_alone() -> None:
             assert name != "value_head.weight" or move.abs().max() > 1e-6
             of_critic = name.startswith(("value_head", "critic"))
             torch.testing.assert_close(moves[0.5][name], move * (0.5 if of_critic else 1), atol=1e-7, rtol=1e-3)
+
+
+def test_a_rate_that_would_follow_a_single_step_is_refused() -> None:
+    with pytest.raises(ConfigError, match="single step, of 256 rows"):
+        vantage.configure("ppo", env="CartPole-v1", lr="kl:0.01", epochs=1, minibatch_size=256, num_envs=8,
+                          rollout_length=32)
+
+
+def test_a_multiple_of_the_schedule_can_be_read_again() -> None:
+    assert Schedule.parse("kl:0.01:5e-3") * 4 == Schedule.parse("kl:0.01:1e-2")
+
+
+def test_the_rate_of_a_trainer_is_that_of_the_next_update(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"env": "CartPole-v1", "num_envs": 4, "rollout_length": 16, "minibatch_size": 16,
+                               "epochs": 2, "threads": 1, "run": tmp_path / "run", "lr": "kl:0.5:1e-3"}
+    with vantage.Trainer("ppo", steps=10_000, **options) as trainer:
+        for _ in range(3):
+            trainer.update()
+        before = trainer.lr
+        assert before > 1e-3
+    with vantage.Trainer.resume(tmp_path / "run") as trainer:
+        assert trainer.lr == before
+        trainer.lr = "kl:0.02:1e-4"
+        assert trainer.lr == 1e-4

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import vantage
 from vantage.errors import ConfigError
 from vantage.learning.config import OPTIMIZERS, OptimizerConfig
 from vantage.learning.optimizers import STATISTICS, Optimizer, make_optimizer, within
@@ -105,4 +106,4 @@ def test_a_scaled_rate_moves_the_critic_as_an_optimiser_of_its_own(name: str) ->
 
 def test_a_scaled_rate_needs_an_optimiser_of_ours() -> None:
     with pytest.raises(ConfigError, match="critic_lr_scale has no effect on optimizer=AdamW"):
-        make_optimizer(OptimizerConfig("AdamW", critic_lr_scale=0.5), torch.zeros(2))
+        vantage.configure("ppo", env="CartPole-v1", optimizer="AdamW", critic_lr_scale=0.5)

@@ -14,6 +14,7 @@ from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model
+from vantage.models.config import PolicyConfig
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Obs, State, map_parts
 
 VECTOR, IMAGE = ArraySpec("vector", (3,)), ArraySpec("image", (2, 20, 21))
@@ -205,3 +206,21 @@ def test_a_network_of_absurd_size_is_refused(
     words = r"more than 500,000,000, .*numbers and actions of 4; give smaller ones"
     with torch.device("meta"), pytest.raises(ConfigError, match=words):
         model("large", **keys)
+
+
+def test_a_squashed_gaussian_has_the_density_of_its_own_samples_with_any_mean() -> None:
+    policy = PolicyConfig(distribution="squashed", hidden=(8,))
+    spec = EnvSpec(ArraySpec("vector", (1,)), ActionSpec("box", (1,), (-1.0,), (1.0,)))
+    model = make_model(policy, spec, critic="state")
+    with torch.no_grad():
+        model.policy_head.linear.bias.fill_(100.0)
+    params, _, _ = model.step_with_values(torch.zeros(64, 1), torch.ones(64, dtype=torch.bool), ())
+    actions = model.distribution.sample(params, torch.Generator().manual_seed(0))
+    assert model.distribution.mode(params).min() > 0.999
+    u = params.detach()[:, 0] + torch.randn(64, generator=torch.Generator().manual_seed(0))
+    known = u < 7
+    normal = torch.distributions.Normal(params[:, 0], params[:, 1].exp())
+    expected = normal.log_prob(u) - (1 - u.double().tanh() ** 2).log().float()
+    log_probs = model.distribution.log_prob(params, actions)
+    torch.testing.assert_close(log_probs[known], expected[known], rtol=0.05, atol=0.05)
+    assert params.requires_grad and log_probs.abs().max() < 20

@@ -210,6 +210,10 @@ def _network_problems(config: Config) -> Iterator[str]:
 
 
 def _rate_problems(config: Config) -> Iterator[str]:
+    optimizer = config.optimizer.optimizer
+    if config.optimizer.critic_lr_scale != 1 and optimizer not in OPTIMIZERS:
+        yield (f"critic_lr_scale has no effect on optimizer={optimizer}, which moves all weights "
+               f"alike; leave it out, or give {', '.join(OPTIMIZERS)}")
     for name, value in config.flat().items():
         if isinstance(value, Schedule) and value.kind == KL and name != "lr":
             yield (f"{name}={value}: only lr follows a KL divergence; give a number or another "
@@ -217,9 +221,16 @@ def _rate_problems(config: Config) -> Iterator[str]:
     lr = config.optimizer.lr
     if not isinstance(lr, Schedule) or lr.kind != KL:
         return
-    if config.algorithm.needs.reuse is None:
+    reuse = config.algorithm.needs.reuse
+    if reuse is None:
         yield (f"lr={lr} follows the divergence over passes of minibatches, which {config.algo} "
                "does not make; give a number or another schedule, or train ppo")
+    elif reuse.epochs == 1 and not reuse.past_rollouts:
+        rows = min(config.runtime.rollout_lengths) * config.env.num_envs
+        if rows <= reuse.minibatch_size:
+            yield (f"lr={lr} follows the divergence that the steps of an update make, and this one "
+                   f"has a single step, of {rows} rows: give more --epochs or a smaller "
+                   "--minibatch-size")
     if config.runtime_name == "hogwild":
         yield (f"lr={lr} follows one update after another, and the workers of runtime=hogwild "
                "update at the same time; give a number or another schedule")

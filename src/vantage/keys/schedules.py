@@ -34,7 +34,8 @@ _SAMPLES = 101
 _LONGEST_REPR = 60
 KL = "kl"
 """Kind of a learning rate that follows a KL divergence; its values are the target and the start."""
-LOWEST_RATE, HIGHEST_RATE = 1e-6, 1e-2
+LOWEST_RATE = 1e-6
+HIGHEST_RATE = 1e-2
 _FIRST_RATE = 3e-4
 
 
@@ -125,10 +126,13 @@ class Schedule:
         return cls("curve", tuple(values), text="curve:" + ",".join(map(repr, values)))
 
     def __mul__(self, factor: float) -> Schedule:
-        """The schedule with each of its values multiplied by `factor`."""
+        """The schedule with each of its values multiplied by `factor`.
+
+        Of one that follows a divergence only the start is multiplied, within its limits.
+        """
         values = tuple(value * factor for value in self.values)
         if self.kind == KL:
-            values = (self.values[0], values[1])
+            values = (self.values[0], min(HIGHEST_RATE, max(LOWEST_RATE, values[1])))
         return Schedule(self.kind, values, self.points, self._notation(values))
 
     __rmul__ = __mul__

@@ -115,9 +115,15 @@ def reset_envs(envs: Environments, seed: int | None = None) -> First:
     return envs.reset() if seed is None else envs.restart(seed)
 
 
-def check_rollouts(spec: EnvSpec, num_envs: int, num_steps: int) -> None:
-    """Raises ConfigError if the observations of `num_steps` would not fit into the free memory."""
-    one = sum(math.prod(part.shape) * np.dtype(part.dtype).itemsize for part in spec.parts)
+def check_rollouts(spec: EnvSpec, num_envs: int, num_steps: int, *, kept_frames: int = 1) -> None:
+    """Raises ConfigError if the observations of `num_steps` would not fit into the free memory.
+
+    Of images, stacks of `kept_frames` are kept too, if that is more than one.
+    """
+    one = 0
+    for part in spec.parts:
+        stacks = kept_frames if part.kind == "image" and kept_frames > 1 else 0
+        one += (1 + stacks) * math.prod(part.shape) * np.dtype(part.dtype).itemsize
     size = one * num_envs * (num_steps + 1)
     free = free_memory()
     if size > free:

@@ -179,9 +179,6 @@ def make_optimizer(config: OptimizerConfig, vector: Tensor,
     name = config.optimizer
     if name in STATISTICS:
         return FlatOptimizer(config, vector, critic=critic)
-    if config.critic_lr_scale != 1:
-        raise ConfigError(f"critic_lr_scale has no effect on optimizer={name}, which moves all "
-                          f"weights alike; leave it out, or give {', '.join(STATISTICS)}")
     kind = getattr(torch.optim, name, None)
     if not (inspect.isclass(kind)
             and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:

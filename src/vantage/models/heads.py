@@ -23,6 +23,9 @@ POLICY_SCALE = 0.01  # the first policy is nearly uniform
 ADVANTAGE_WIDTH = 64
 # variance of a Gaussian with entropy 0 (dgriff777/a3c_continuous)
 SQUASHED_FLOOR = 1 / (2 * math.pi * math.e)
+LARGEST_MEAN = 5.0
+"""Of a squashed Gaussian before its tanh. tanh 5 is 0.9999; float32 rounds actions to the bound
+where tanh begins at 7.2, and their density is unknown there."""
 
 
 def linear_head(in_features: int, outputs: int, *, init: str, scale: float = 1.0) -> nn.Linear:
@@ -49,8 +52,9 @@ class GaussianHead(nn.Module):
     With s a linear function of the features, the deviation is a parameter (`std` = "free"), exp s
     ("state"), √(½ + s/(2 + 2|s|) + SQUASHED_FLOOR) ("squashed") or constant ("fixed"), and at least
     `min_std`. Below that floor its gradient is zero, so a free deviation stays there. `squash_mean`
-    applies tanh to the mean and scales it to the action bounds. `low` and `high` are these bounds
-    in the policy's units.
+    applies tanh to the mean and scales it to the action bounds. The mean of a squashed Gaussian,
+    before its tanh, stays within `LARGEST_MEAN`. `low` and `high` are these bounds in the policy's
+    units.
     """
 
     low: Tensor
@@ -64,6 +68,7 @@ class GaussianHead(nn.Module):
             check_bounds(action, "squash_mean=true", "squash_mean=false")
         low, high = action.policy_bounds
         self.squash_mean = policy.squash_mean
+        self.largest_mean = LARGEST_MEAN if policy.distribution == "squashed" else math.inf
         self.squash_variance = std == "squashed"
         self.min_log_std = math.log(policy.min_std) if policy.min_std > 0 else -math.inf
         log_std = torch.full((size,), float(policy.log_std_init))
@@ -90,6 +95,8 @@ class GaussianHead(nn.Module):
             log_std = (self.log_std * self.std_lr_scale).expand_as(mean)
         if self.squash_mean:
             mean = torch.lerp(self.low, self.high, (mean.tanh() + 1) / 2)
+        if self.largest_mean < math.inf:
+            mean = self.largest_mean * (mean / self.largest_mean).tanh()
         return torch.cat([mean, log_std.clamp(min=self.min_log_std)], -1)
 
 

@@ -8,6 +8,7 @@ weights and gradients.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -63,7 +64,8 @@ def fits(model: ActorCritic) -> bool:
             and model.policy.activation in ("tanh", "relu") and model.policy.norm == "none"
             and not model.has_q and model.advantage_head is None
             and not model.policy.critic_parts
-            and (isinstance(head, LogitsHead) or (by_parameters and not head.squash_mean))
+            and (isinstance(head, LogitsHead) or (by_parameters and not head.squash_mean
+                                                         and math.isinf(head.largest_mean)))
             and sum(each.numel() for each in parameters) <= MOST_WEIGHTS
             and all(each.requires_grad and each.dtype == torch.float32
                     and each.device.type == "cpu" and each.is_contiguous() for each in parameters))

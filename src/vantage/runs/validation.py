@@ -46,6 +46,8 @@ def check_state(state: Mapping[str, Any]) -> None:
     valid["step"] &= type(step) is int and step < 10**18  # as in manifest.json
     best = progress.get("best_return", "")
     valid["best_return"] = best is None or _is_number(best)
+    rate = progress.get("learning_rate")
+    valid["learning_rate"] = rate is None or _is_number(rate)
     episodes = progress.get("recent")
     valid["recent"] = isinstance(episodes, list) and all(map(_is_pair, episodes))
     numbers = progress.get("recent_numbers", [])

@@ -61,7 +61,9 @@ class ActorLearner:
         try:
             self.spec = self.envs.spec
             check_rollouts(self.spec, num_envs,
-                           self.rollout_length * config.runtime.rollouts_per_update)
+                           self.rollout_length * config.runtime.rollouts_per_update,
+                           kept_frames=config.policy.frame_stack if config.algorithm.needs.reuse
+                           else 1)
             self.model = new_model(config, self.spec).to(self.device)
             self.learner = Learner(self.model, config, stream=index)
             self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)

@@ -245,6 +245,7 @@ class Progress:
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {name: getattr(self, name) for name in _SAVED}
+        state["learning_rate"] = self.learning_rate
         state["recent"] = [list(game) for game in self.recent]
         state["recent_numbers"] = [dict(numbers) for numbers in self.recent_numbers]
         return state
@@ -258,6 +259,7 @@ class Progress:
         self._rates = {"time/fps": self.step / max(1e-9, self.seconds)} if self.step else {}
         self.recent.extend((score, length) for score, length in state["recent"])
         self.recent_numbers.extend(state.get("recent_numbers", ()))
+        self.learning_rate = state.get("learning_rate")
 
 
 def mean_of_each(values: Mapping[str, Sequence[float]]) -> dict[str, float]:

@@ -290,6 +290,8 @@ class Trainer:
         elif name in self._settable:
             run = self._session.running
             run.change(checked_values(run.config, name, value))
+            if name == "lr":  # the rate of the last update is no longer that of the next
+                self._recorder.progress.learning_rate = None
         elif hasattr(type(self), name):
             raise AttributeError(f"{name} of a trainer cannot be set")
         else:
