@@ -149,7 +149,7 @@ def differences(experiment: Experiment) -> dict[str, tuple[str, str]]:
 
 
 def todays_command(experiment: Experiment) -> str:
-    """The command with the flags by which today's defaults become the config of the runs."""
+    """The command, with flags where today's defaults are not the config of the runs."""
     first, *resumes = experiment.command.split("; ")
     words = shlex.split(first)
     for name, (ran, _) in differences(experiment).items():
@@ -159,8 +159,8 @@ def todays_command(experiment: Experiment) -> str:
 
 def with_flag(words: Sequence[str], flag: str, value: str) -> list[str]:
     """The words of a command with another value of a flag."""
-    kept = list(words)
-    if flag in kept:
-        place = kept.index(flag)
-        del kept[place:place + 2]
-    return [*kept, flag, value]
+    others = list(words)
+    if flag in others:
+        place = others.index(flag)
+        del others[place:place + 2]
+    return [*others, flag, value]

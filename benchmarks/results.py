@@ -178,12 +178,12 @@ TABLES: dict[str, Callable[[Sequence[Experiment]], str]] = {
 
 def page(text: str, every: Sequence[Experiment]) -> str:
     """The text of a page with today's tables between its marks."""
-    def written(found: re.Match[str]) -> str:
-        name = found[1]
+    def new_table(mark: re.Match[str]) -> str:
+        name = mark[1]
         table = TABLES[name](every) if name in TABLES else suite_table(every, name)
         return f"<!-- table {name} -->\n{table}<!-- /table -->"
 
-    return re.sub(r"<!-- table ([\w-]+) -->\n.*?<!-- /table -->", written, text, flags=re.DOTALL)
+    return re.sub(r"<!-- table ([\w-]+) -->\n.*?<!-- /table -->", new_table, text, flags=re.DOTALL)
 
 
 def pages() -> list[Path]:
@@ -225,7 +225,7 @@ def is_drawn(numbers: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--commands", action="store_true",
-                        help="first give commands the flags by which today's defaults become the config of the runs")
+                        help="first add flags to commands where today's defaults are not the config of the runs")
     if parser.parse_args().commands:
         for each in experiments():
             if differences(each):

@@ -61,13 +61,13 @@ def add(run: Path, name: str, folder: Path = FOLDER, *, checkpoint: str = "auto"
 def command_of(argv: Sequence[str]) -> str:
     """The command of a run, without where it was written."""
     words = iter(argv)
-    kept = []
+    chosen = []
     for word in words:
         if word in ("--run", "--root"):
             next(words, None)
         elif not word.startswith(("--run=", "--root=")):
-            kept.append(word)
-    return shlex.join(["vantage", *kept[1:]])
+            chosen.append(word)
+    return shlex.join(["vantage", *chosen[1:]])
 
 
 def table() -> str:

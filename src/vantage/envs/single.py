@@ -160,8 +160,9 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs
     first_factory: Callable[..., Episodes] = factories[0]
     factories[0] = partial(first_factory, built=first)
     envs = SingleEnvironments(factories, env, seeds, limit)
+    cut_after = envs.cut_after if is_endless and longest_game else None
     return Simulators(reset=envs.reset, step=envs.step, close=envs.close, single=envs.first,
-                      info=envs.info, cut_after=envs.cut_after if is_endless and longest_game else None, **common)
+                      info=envs.info, cut_after=cut_after, **common)
 
 
 def _notes(config: EnvConfig, time_limit: int, num_envs: int) -> list[str]:

@@ -35,7 +35,7 @@ class FlatOptimizer:
     def __init__(self, config: OptimizerConfig, vector: Tensor,
                  shared: Mapping[str, Tensor] | None = None, *,
                  critic: Sequence[slice] = ()) -> None:
-        """`critic` are the places of the vector whose learning rate `critic_lr_scale` multiplies."""
+        """`critic`: the places of the vector whose learning rate `critic_lr_scale` multiplies."""
         self._config = config
         self._vector = vector
         self._statistics = dict(shared or {})
