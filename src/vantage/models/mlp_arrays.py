@@ -56,7 +56,8 @@ def fits(model: ActorCritic) -> bool:
     """Whether `MlpArrays` computes the same as `model`."""
     trunks = [model.actor] if model.critic is None else [model.actor, model.critic]
     head = model.policy_head
-    by_parameters = isinstance(head, GaussianHead) and isinstance(head.log_std, nn.Parameter)
+    is_gaussian = (isinstance(head, GaussianHead) and isinstance(head.log_std, nn.Parameter)
+                   and not head.squash_mean and math.isinf(head.largest_mean))
     parameters = list(model.parameters())
     return (all(trunk.memory is None and len(trunk.torsos) == 1
                 and isinstance(trunk.torsos[0], Mlp) for trunk in trunks)
@@ -64,8 +65,7 @@ def fits(model: ActorCritic) -> bool:
             and model.policy.activation in ("tanh", "relu") and model.policy.norm == "none"
             and not model.has_q and model.advantage_head is None
             and not model.policy.critic_parts
-            and (isinstance(head, LogitsHead) or (by_parameters and not head.squash_mean
-                                                         and math.isinf(head.largest_mean)))
+            and (isinstance(head, LogitsHead) or is_gaussian)
             and sum(each.numel() for each in parameters) <= MOST_WEIGHTS
             and all(each.requires_grad and each.dtype == torch.float32
                     and each.device.type == "cpu" and each.is_contiguous() for each in parameters))
