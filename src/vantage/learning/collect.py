@@ -162,7 +162,7 @@ def act_by_arrays(arrays: MlpArrays, rows: Rollout, t: int,
     params, values = arrays.forward(x, mask, critic=row.values is not None)
     actions = arrays.sample(params, generator)
     if row.values is not None:
-        row.values[t] = values
+        row.values[t] = arrays.raw(values)
     row.behaviour[t] = params
     row.actions[t] = actions
     return actions

@@ -20,6 +20,7 @@ from vantage.models.inputs import Group, Preprocessor, side_by_side
 from vantage.models.normalization import Batch, BatchNorm, ObsNormalizer, RunningStats
 from vantage.models.torsos import ConvTorso
 from vantage.models.trunk import Trunk
+from vantage.models.value_norm import make_value_norm
 from vantage.types import EnvSpec, Obs, State
 
 IsFirst = Bool[Tensor, "*T B"]
@@ -67,6 +68,7 @@ class ActorCritic(nn.Module):
         self.has_q = critic == "action" and spec.action.kind == "discrete"
         num_values = spec.action.sizes[0] if self.has_q else 1
         self.value_head = linear_head(critic_features, num_values, init=policy.init)
+        self.value_norm = make_value_norm(policy)
         self.advantage_head: AdvantageHead | None = None
         if critic == "action" and spec.action.kind == "box":
             self.advantage_head = AdvantageHead(critic_features, spec.action.sizes[0],
@@ -101,7 +103,8 @@ class ActorCritic(nn.Module):
         """
         features, params, state = self._step(obs, is_first, state, action_mask, None, values=True,
                                              stacks=stacks)
-        return params, self.state_values(features, params), state
+        values = self.state_values(features, params)
+        return params, values if self.value_norm is None else values * self.value_norm.deviation, state
 
     # TensorBoard traces `forward` for its graph.
     forward = step_with_values
@@ -227,8 +230,10 @@ class ActorCritic(nn.Module):
         return params, features.detach() if self.policy.detach_critic else features
 
     def state_values(self, features: Features, params: Params) -> Values:
-        """V(s) from the critic's features. With a critic of action values, V = Σ_a π(a) Q(a)."""
+        """V(s) of the critic's features, V = Σ_a π(a) Q(a) of action values; V / σ with value_norm."""
         values: Tensor = self.value_head(features)
+        if self.value_norm is not None:
+            values = self.value_norm(values)
         return (params.softmax(-1) * values).sum(-1) if self.has_q else values.squeeze(-1)
 
     def action_values(self, features: Features) -> Float[Tensor, "*T B A"]:
