@@ -220,7 +220,7 @@ def _value_norm_problems(config: Config) -> Iterator[str]:
         yield (f"{start} and reward_norm both scale what the critic learns; give "
                "--no-reward-norm, or leave value_norm out")
     if config.runtime_name == "ray":
-        yield f"{start} is not supported under runtime=ray, whose workers act by copies; leave it out"
+        yield f"{start} is not supported under runtime=ray; leave it out"
 
 
 def _rate_problems(config: Config) -> Iterator[str]:

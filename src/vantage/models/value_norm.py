@@ -49,7 +49,7 @@ def make_value_norm(policy: PolicyConfig) -> ValueNormalizer | None:
 
 
 def with_value_norm(tensors: Mapping[str, Tensor], policy: PolicyConfig) -> Mapping[str, Tensor]:
-    """Saved `tensors` of a policy for a model with the `value_norm` of `policy`: the same values."""
+    """Saved `tensors` for a model with the `value_norm` of `policy`, with the same values."""
     if (f"{_NAME}mean" in tensors) == (policy.value_norm == "popart"):
         return tensors
     if policy.value_norm == "popart":
