@@ -18,7 +18,7 @@ from vantage.models.normalization import stats_of
 from vantage.models.value_norm import ValueNormalizer
 from vantage.tools.onnx_policy import PolicyStep
 
-POPART: dict[str, Any] = {"value_norm": "popart", "reward_norm": False, "obs_norm": False}
+POPART: dict[str, Any] = {"value_norm": "popart", "obs_norm": False}
 SHORT: dict[str, Any] = {"env": "tiny:DelayedReward", "num_envs": 4, "rollout_length": 8, "steps": 256, "hidden": "8",
                          "threads": 1, "tensorboard": False, "eval_every": 0, "log_every_seconds": 1000,
                          "optimizer": "adam", "reward_scale": 5000.0, **POPART}
@@ -53,8 +53,8 @@ def test_values_are_preserved_where_the_statistics_change() -> None:
 
 
 @pytest.mark.parametrize(("algo", "options"), [
-    ("ppo", {}), ("a2c", {}), ("ppo", {"memory": "gru", "memory_size": 4, "eval_ema": 0.5}), ("ppo", {"past_rollouts": 2}),
-    ("a3c", {"num_workers": 1})])
+    ("ppo", {}), ("a2c", {}), ("ppo", {"memory": "gru", "memory_size": 4, "eval_ema": 0.5}),
+    ("ppo", {"past_rollouts": 2}), ("a3c", {"num_workers": 1})])
 def test_an_update_at_a_rate_of_0_changes_statistics_and_no_value(algo: str, options: dict[str, Any]) -> None:
     with begun(configure(algo, lr=0.0, **options)) as one:
         obs = torch.randn(6, 7)
