@@ -47,6 +47,7 @@ CASES: dict[str, tuple[ActionSpec, dict[str, Any], dict[str, Any], bool]] = {
     "one layer": (DISCRETE, {"hidden": (7,)}, {}, False),
     "clipped values": (DISCRETE, {}, {"value_clip": 0.1}, False),
     "large ratios": (BOX, {}, {"clip": 0.01}, False),
+    "normalised values": (DISCRETE, {"value_norm": "popart"}, {}, False),
 }
 
 
@@ -61,6 +62,9 @@ def test_gradients_losses_and_metrics_are_those_of_autograd(case: str) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.1 * torch.randn_like(parameter)
+        if model.value_norm is not None:
+            model.value_norm.mean.fill_(3.0)
+            model.value_norm.var.fill_(4.0)
     flat = FlatParameters(model.parameters())
     arrays = ArrayUpdates(model, flat)
     assert arrays.serve(ppo, 36)

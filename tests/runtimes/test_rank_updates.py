@@ -148,6 +148,26 @@ def test_an_update_of_ranks_is_that_of_one_process_with_all_environments(
         torch.testing.assert_close(statistics[name], tensor, rtol=1e-3, atol=1e-8)
 
 
+@BOTH
+@pytest.mark.parametrize("algo", ["a2c", "ppo"])
+def test_ranks_normalise_values_by_the_targets_of_all(algo: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reuse = {"minibatch_size": 100, "epochs": 2} if algo == "ppo" else {}
+    config = vantage.configure(algo, **PLAIN | reuse | {"hidden": "8", "lr": 0.01, "optimizer": "rmsprop",
+                                                        "value_norm": "popart", "reward_norm": False, "eval_ema": 0.5})
+    rollout = play(config)
+    rollout = replace(rollout, rewards=1000 * torch.arange(24.0).view(6, 4))
+    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
+    for _ in range(3):
+        assert not update([first, second], rollout)
+        whole.update(rollout, 0)
+    for each in (first, second):
+        for name in ("model", "ema"):
+            expected = whole.tensors()[name]
+            assert expected["value_norm.var"] > 1e6
+            for key, tensor in each.tensors()[name].items():
+                torch.testing.assert_close(tensor, expected[key], rtol=1e-3, atol=1e-5)
+
+
 def test_a_loss_that_is_not_finite_is_named_by_a_rank_without_a_part_of_the_minibatch(rollout: Rollout) -> None:
     (learner,) = learners(configure(hidden="8"), 1)
     empty = part(rollout, slice(0, 0))

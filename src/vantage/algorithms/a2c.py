@@ -79,4 +79,5 @@ class A2C:
             "value_target": self.value_target,
             "behaviour_log_probs": behaviour,
             "total": update.total,
+            "record_targets": update.record_targets,
         }

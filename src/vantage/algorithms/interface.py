@@ -134,6 +134,9 @@ class Update:
     batch."""
     model: Model | None = None
     """The policy and its critic, for `estimate`."""
+    record_targets: Callable[[Tensor, Tensor], None] = lambda targets, valid: None
+    """Takes the value targets [T, B] of a rollout and its `valid` steps, for value_norm; those of
+    `estimate` need no call."""
     module: nn.Module | None = None
     """The module that the algorithm's `build` returned, with its current weights."""
 

@@ -69,6 +69,7 @@ def a2c_estimate(log_probs: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"]
                  gae_lambda: float, advantage_norm: bool, value_target: str,
                  behaviour_log_probs: Float[Tensor, "T B"] | None,
                  total: Callable[[Tensor], Tensor],
+                 record_targets: Callable[[Tensor, Tensor], None],
                  ) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"],
                             Float[Tensor, "T B"] | None]:
     """Advantages and targets of A2C; with V-trace, importance weights.
@@ -88,6 +89,7 @@ def a2c_estimate(log_probs: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"]
     advantages, targets = estimate(gae_lambda=gae_lambda)
     if value_target == "return":
         _, targets = estimate(gae_lambda=1.0)
+    record_targets(targets, valid)
     if advantage_norm:
         advantages = normalise(advantages, valid, total)
     return advantages, targets, rhos
@@ -100,6 +102,7 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"],
              entropy_coef: float, advantage_norm: bool = False, value_target: str = "lambda",
              behaviour_log_probs: Float[Tensor, "T B"] | None = None,
              total: Callable[[Tensor], Tensor] = lambda sums: sums,
+             record_targets: Callable[[Tensor, Tensor], None] = lambda targets, valid: None,
              ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one rollout, and metrics.
 
@@ -113,7 +116,7 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"],
     advantages, targets, rhos = a2c_estimate(
         log_probs, values, rewards, terminated, keep, valid, gamma=gamma, gae_lambda=gae_lambda,
         advantage_norm=advantage_norm, value_target=value_target,
-        behaviour_log_probs=behaviour_log_probs, total=total)
+        behaviour_log_probs=behaviour_log_probs, total=total, record_targets=record_targets)
     policy_loss = -masked_mean(advantages * log_probs, valid)
     value_loss = 0.5 * masked_mean((targets - values[:-1]).square(), valid)
     entropy = masked_mean(entropies, valid)

@@ -202,11 +202,25 @@ def _network_problems(config: Config) -> Iterator[str]:
     if policy.image_norm == "none" and policy.image_norm_steps:
         yield (f"image_norm_steps={policy.image_norm_steps} has no effect without image "
                "statistics; give --image-norm pixel, or leave it out")
+    if policy.value_norm != "none":
+        yield from _value_norm_problems(config)
     if policy.init_from is None and policy.init_checkpoint != "auto":
         yield (f"init_checkpoint={policy.init_checkpoint} chooses among a run's checkpoints; name "
                "the run with --init-from")
     if policy.init_from == "":
         yield "init_from='' names nothing; give a run or an exported .safetensors file"
+
+
+def _value_norm_problems(config: Config) -> Iterator[str]:
+    start = f"value_norm={config.policy.value_norm}"
+    if config.algorithm.needs.critic == "action" or config.algorithm.needs.replay is not None:
+        yield (f"{start} follows the targets of state values, and {config.algo} learns action "
+               "values or from a replay; leave it out")
+    if config.env.reward_norm:
+        yield (f"{start} and reward_norm both scale what the critic learns; give "
+               "--no-reward-norm, or leave value_norm out")
+    if config.runtime_name == "ray":
+        yield f"{start} is not supported under runtime=ray; leave it out"
 
 
 def _rate_problems(config: Config) -> Iterator[str]:

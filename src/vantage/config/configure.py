@@ -221,6 +221,8 @@ def _dependent_values(config: Config, overrides: Mapping[str, Any], family: str,
         values["norm"] = "none"  # residual sums need none, and a user's network has its own layers
     if config.policy.image_norm == "none":
         values["image_norm_steps"] = 0
+    if config.policy.value_norm != "none":
+        values["reward_norm"] = False
     if is_built(config.env):
         values["num_envs"] = num_built(config.env)
     values["save_every"] = min(config.run.save_every, max(1, config.run.steps // 10))

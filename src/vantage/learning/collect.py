@@ -168,7 +168,7 @@ def act_by_arrays(arrays: MlpArrays, rows: Rollout, t: int,
     params, values = arrays.forward(x, mask, critic=row.values is not None)
     actions = arrays.sample(params, generator)
     if row.values is not None:
-        row.values[t] = values
+        row.values[t] = arrays.raw(values)
     row.behaviour[t] = params
     row.actions[t] = actions
     return actions
@@ -199,6 +199,23 @@ def store(rows: Rollout, t: int, step: Step) -> None:
         rows.action_mask[t + 1] = form(step.action_mask)
 
 
+def _empty_stacks(model: ActorCritic, *shape: int) -> tuple[Tensor, ...] | None:
+    """Memory for the model's `stacks` of observations of `shape`; None to keep none.
+
+    Stacks of images are worth keeping in the memory of a CPU, where they take a tenth of
+    learning; on a GPU they take less time than memory.
+    """
+    weight = model.value_head.weight
+    if not model.num_frame_states or weight.is_cuda:
+        return None
+    if all(group.kind == "vector" for group in model.groups):
+        return None
+    k = model.policy.frame_stack
+    shapes = [(*part.shape[1:], k * part.shape[0]) for part in model.parts]
+    return tuple(weight.new_empty((*shape, *each), dtype=getattr(torch, part.dtype))
+                 for each, part in zip(shapes, model.parts, strict=True))
+
+
 def empty_rollout(model: ActorCritic, position: Position, length: int, *,
                   activation_cache: bool = False, values: bool = False) -> Rollout:
     """A rollout whose first row is `position`; its other rows are not initialised."""
@@ -225,7 +242,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *,
         behaviour=empty(length, num_envs, model.distribution.num_params),
         state=position.state,
         values=empty(length + 1, num_envs) if values else None,
-        stacks=model.empty_stacks(length + 1, num_envs) if values else None,
+        stacks=_empty_stacks(model, length + 1, num_envs) if values else None,
         activation_cache={} if activation_cache and model.can_cache else None)
     _write(rollout.obs, 0, position.obs, torch.as_tensor)
     rollout.is_first[0] = is_first

@@ -26,6 +26,7 @@ from vantage.learning.minibatches import Pieces, by_current_policy, minibatches
 from vantage.learning.modules import Buffers, critic_of, load_module, make_module, parameters_of
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.step_metrics import LOSS, Number, StepLoss, StepMetrics, check_finite, means
+from vantage.learning.value_targets import ValueTargets
 from vantage.learning.weights import EMA, AveragePolicy, FlatParameters, GradientSink
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.normalization import RunningStats, merge_batches
@@ -63,6 +64,10 @@ class Learner:
         self.average = None if decay is None else AveragePolicy(model, decay)
         self.ema = None if config.run.eval_ema == 0 else AveragePolicy(model, config.run.eval_ema)
         """The policy with averaged weights that evaluations and saved policies have."""
+        self.value_targets: ValueTargets | None = None
+        if model.value_norm is not None:
+            copies = [each.model for each in (self.average, self.ema) if each is not None]
+            self.value_targets = ValueTargets(model.value_norm, [model, *copies])
         seed = derive_seed(config.run.seed, "learner", stream)
         self.generator = torch.Generator(device).manual_seed(seed)
         minibatch_seed = derive_seed(config.run.seed, "minibatches", stream)
@@ -87,6 +92,10 @@ class Learner:
         the means of their metrics. Raises NonFiniteError if the loss or the gradient of a step is
         not finite; weights and buffers are then those before the update.
         """
+        values = self.value_targets
+        if values is not None and values.begins():
+            self._record_targets(rollout, step)
+            values.follow(self.sink, self.config.algo)
         buffers_before = None if self.buffers is None else self.buffers.read()
         ema_before = None if self.ema is None else self.ema.vector.clone()
         try:
@@ -111,6 +120,8 @@ class Learner:
             raise
         if self.buffers is not None and self.sink.num_ranks > 1:
             self.buffers.merge(self.sink.all_gather(self.buffers.read()))
+        if values is not None:
+            values.follow(self.sink, self.config.algo)
         if self.rate is not None:
             self.rate.follow(metrics)
         if rollout.activation_cache is not None:
@@ -126,9 +137,17 @@ class Learner:
         return algorithm.loss(self.model, self._prepared(rollout),
                               self._coefficients(step, replayed=replayed))
 
-    def _update_in_minibatches(self, rollout: Rollout, step: int, reuse: Reuse) -> dict[str, float]:
+    def _record_targets(self, rollout: Rollout, step: int) -> None:
+        """Record the value targets of `rollout` without learning from it."""
+        if self.needs.reuse is None:
+            self.loss(rollout, step)
+        else:
+            self._estimated(self._prepared(rollout), self._coefficients(step))
+
+    def _estimated(self, rollout: Rollout, update: Update,
+                   ) -> tuple[Rollout, Tensor, Tensor, Mapping[str, Tensor]]:
+        """`rollout` by the current policy, and what the algorithm's `estimate` returns for it."""
         algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
-        update = self._coefficients(step)
         if rollout.values is None or rollout.current is not None:
             rollout = by_current_policy(rollout, self.model)
         with torch.no_grad():
@@ -136,6 +155,12 @@ class Learner:
         length, num_envs = rollout.rewards.shape
         advantages, targets, extra = check_estimate(
             estimated, self.config.algo, length=length, num_envs=num_envs)
+        update.record_targets(targets, rollout.valid)
+        return rollout, advantages, targets, extra
+
+    def _update_in_minibatches(self, rollout: Rollout, step: int, reuse: Reuse) -> dict[str, float]:
+        update = self._coefficients(step)
+        rollout, advantages, targets, extra = self._estimated(rollout, update)
         steps = StepMetrics(self.flat.vector.device)
 
         def read() -> list[dict[str, float]]:
@@ -183,7 +208,11 @@ class Learner:
             step=step, steps=self.config.schedule_steps,
             average=None if self.average is None else self.average.model,
             generator=self.generator, replayed=replayed, total=self._total, model=self.model,
-            module=self.module)
+            module=self.module, record_targets=self._record)
+
+    def _record(self, targets: Tensor, valid: Tensor) -> None:
+        if self.value_targets is not None:
+            self.value_targets.record(targets, valid)
 
     def _total(self, values: Tensor) -> Tensor:
         return self.sink.all_gather(values.double()).sum(0).to(values.dtype)
@@ -193,6 +222,8 @@ class Learner:
         if self.needs.next_inputs:
             stacks = self.model.stacks(rollout.obs, rollout.is_first, rollout.state)
             rollout = replace(rollout, inputs=self.model.inputs(stacks))
+        if self.value_targets is not None:
+            return self.value_targets.scaled(rollout)
         if self.reward_normalizer is None:
             return rollout
         return replace(rollout, rewards=self.reward_normalizer.scale(rollout.rewards))

@@ -152,6 +152,13 @@ class GradientSink(Protocol):
         """
         return nullcontext()
 
+    def exclusive(self) -> AbstractContextManager[bool]:
+        """Context in which no other process moves the weights; False if another has to move them.
+
+        All processes that share an update enter it.
+        """
+        return nullcontext(True)
+
     def all_gather(self, values: Tensor) -> Tensor:
         """The `values` [N] of all ranks, [num_ranks, N]."""
         return values.unsqueeze(0)

@@ -20,6 +20,7 @@ from vantage.models.inputs import Group, Preprocessor, side_by_side
 from vantage.models.normalization import Batch, BatchNorm, ObsNormalizer, RunningStats
 from vantage.models.torsos import ConvTorso
 from vantage.models.trunk import Trunk
+from vantage.models.value_norm import make_value_norm
 from vantage.types import EnvSpec, Obs, State
 
 IsFirst = Bool[Tensor, "*T B"]
@@ -67,6 +68,7 @@ class ActorCritic(nn.Module):
         self.has_q = critic == "action" and spec.action.kind == "discrete"
         num_values = spec.action.sizes[0] if self.has_q else 1
         self.value_head = linear_head(critic_features, num_values, init=policy.init)
+        self.value_norm = make_value_norm(policy)
         self.advantage_head: AdvantageHead | None = None
         if critic == "action" and spec.action.kind == "box":
             self.advantage_head = AdvantageHead(critic_features, spec.action.sizes[0],
@@ -101,7 +103,10 @@ class ActorCritic(nn.Module):
         """
         features, params, state = self._step(obs, is_first, state, action_mask, None, values=True,
                                              stacks=stacks)
-        return params, self.state_values(features, params), state
+        values = self.state_values(features, params)
+        if self.value_norm is not None:
+            values = values * self.value_norm.deviation
+        return params, values, state
 
     # TensorBoard traces `forward` for its graph.
     forward = step_with_values
@@ -133,6 +138,8 @@ class ActorCritic(nn.Module):
     def unroll(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
                cache: ActivationCache | None = None) -> tuple[Params, Values]:
         """Parameters and values of observations [T, B, ...], equal to those of T calls of `step`.
+
+        With value_norm, values are divided by the deviation of their targets, as losses take them.
 
         `state` is the state before obs[0]. The last row only bootstraps: no gradient flows from it
         into its torso. `cache` holds the outputs of `step` for the other rows, [T-1, B, ...],
@@ -200,22 +207,6 @@ class ActorCritic(nn.Module):
                 raw[i] = torch.unflatten(image, 0, is_first.shape)
         return tuple(raw)
 
-    def empty_stacks(self, *shape: int) -> tuple[Tensor, ...] | None:
-        """Memory for `stacks` of observations of `shape`; None if rollouts need not keep them.
-
-        Stacks of images are worth keeping in the memory of a CPU, where they take a tenth of
-        learning; on a GPU they take less time than memory.
-        """
-        weight = self.value_head.weight
-        if not self.num_frame_states or weight.is_cuda:
-            return None
-        if all(group.kind == "vector" for group in self.groups):
-            return None
-        k = self.policy.frame_stack
-        shapes = [(*part.shape[1:], k * part.shape[0]) for part in self.parts]
-        return tuple(weight.new_empty((*shape, *each), dtype=getattr(torch, part.dtype))
-                     for each, part in zip(shapes, self.parts, strict=True))
-
     def _unroll(self, inputs: list[Tensor] | None, last: list[Tensor] | None, is_first: Tensor,
                 state: State, action_mask: Tensor | None, cache: ActivationCache | None = None, *,
                 critic: bool = True) -> tuple[Tensor, Tensor]:
@@ -227,8 +218,10 @@ class ActorCritic(nn.Module):
         return params, features.detach() if self.policy.detach_critic else features
 
     def state_values(self, features: Features, params: Params) -> Values:
-        """V(s) from the critic's features. With a critic of action values, V = Σ_a π(a) Q(a)."""
+        """V(s) of the critic's features, or Σ_a π(a) Q(a); divided by σ with value_norm."""
         values: Tensor = self.value_head(features)
+        if self.value_norm is not None:
+            values = self.value_norm(values)
         return (params.softmax(-1) * values).sum(-1) if self.has_q else values.squeeze(-1)
 
     def action_values(self, features: Features) -> Float[Tensor, "*T B A"]:

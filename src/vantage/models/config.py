@@ -38,6 +38,9 @@ class PolicyConfig:
     critic_obs: str = key("none", "parts of a Dict observation for the critic alone, such as "
                                   "state,map; needs --separate")
     detach_critic: bool = key(False, "stop the critic's gradient before the shared trunk")
+    value_norm: str = key("none", "normalise values by the mean and deviation of their targets; "
+                                  "popart: values are preserved where these change",
+                          choices=("none", "popart"))
     init: str = key("orthogonal", "initial weights; orthogonal: gains sqrt 2, policy 0.01, value "
                     "1; columns: norm 1, policy 0.01",
                     choices=("orthogonal", "torch", "columns", "kaiming", "xavier"))

@@ -148,7 +148,16 @@ class MlpArrays:
             params[:, size:] = np.maximum(self._scaled_log_std(), self._gaussian.min_log_std)
         elif mask is not None:
             params = np.where(mask, params, np.float32(MASKED))
-        return params, self._value_head.forward(of_critic[-1])[:, 0]
+        values = self._value_head.forward(of_critic[-1])[:, 0]
+        norm = self._model.value_norm
+        if norm is not None:
+            values += (norm.mean / norm.deviation).numpy()
+        return params, values
+
+    def raw(self, values: Float[ndarray, " N"]) -> Float[ndarray, " N"]:
+        """Values of `forward` in units of rewards; the others are divided by the deviation."""
+        norm = self._model.value_norm
+        return values if norm is None else values * norm.deviation.numpy()
 
     @np.errstate(all="ignore")
     def backward(self, params: Float[ndarray, "N P"], values: Float[ndarray, " N"]) -> None:

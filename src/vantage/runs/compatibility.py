@@ -19,12 +19,14 @@ from vantage.keys.fields import in_text
 from vantage.keys.objects import is_code
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.config import PolicyConfig
+from vantage.models.value_norm import with_value_norm
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runs.validation import read_spec
 from vantage.types import ActionSpec, EnvSpec, State
 
-_TRAINING_ONLY = ("init", "init_from", "init_checkpoint", "bptt", "detach_critic", "precision")
+_TRAINING_ONLY = ("init", "init_from", "init_checkpoint", "bptt", "detach_critic", "precision",
+                  "value_norm")
 """Keys of the policy that change no tensor's shape and nothing of what the network computes."""
 
 
@@ -118,7 +120,8 @@ def _types(tensors: State) -> list[str]:
 
 
 def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
-    """ConfigError unless `model`, of a new run of `config`, can load `policy`."""
+    """ConfigError unless `model`, of a new run of `config`, can load `policy`, `in_units_of` it."""
+    policy = in_units_of(config, policy)
     start = f"init_from={config.policy.init_from}: "
     source = policy.description.config
     spec = policy.description.spec
@@ -166,7 +169,11 @@ def _other_shifts(there: EnvSpec, here: EnvSpec) -> Mapping[str, tuple[float, ..
 
 
 def in_units_of(config: Config, policy: SavedPolicy) -> SavedPolicy:
-    """`policy` with its free deviation in the units of `config`, which std_lr_scale divides."""
+    """`policy` with its values and its free deviation in the units of `config`.
+
+    value_norm changes those of values, std_lr_scale divides the deviation.
+    """
+    policy = replace(policy, tensors=with_value_norm(policy.tensors, config.policy))
     source = policy.description.config.policy
     if source.std_lr_scale == config.policy.std_lr_scale:
         return policy

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.context import SpawnContext
 from threading import Lock
 from time import perf_counter, sleep
@@ -143,6 +144,12 @@ class SharedRankWeights(GradientSink):
         rows = self._share(values).clone()
         self.barrier()
         return rows
+
+    @contextmanager
+    def exclusive(self) -> Iterator[bool]:
+        self.barrier()
+        yield self.rank == 0
+        self.barrier()
 
     def _gather_after_barrier(self, values: Tensor) -> Tensor:
         """`all_gather` while other ranks may still read what the last `_share` has returned."""

@@ -12,7 +12,7 @@ import fcntl
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
@@ -29,6 +29,7 @@ from vantage.learning.optimizers import STATISTICS, FlatOptimizer
 from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats, merge_rows
+from vantage.models.value_norm import ValueNormalizer
 
 _ALIGNMENT = 64
 """Bytes of a cache line: two workers do not write to the same one."""
@@ -91,16 +92,17 @@ class SharedWeights:
         self.normalizers: dict[str, SharedMemory] = {}
         """Count, mean and variance of each normaliser: a row for each worker.
 
-        All use the merged rows.
+        All use the merged rows. The value normaliser has one row, changed with the value head.
         """
         for name, normalizer in learner.running():
-            parts = {str(i): part.expand(workers, *part.shape)
+            rows = 1 if isinstance(normalizer, ValueNormalizer) else workers
+            parts = {str(i): part.expand(rows, *part.shape)
                      for i, part in enumerate(normalizer.stats)}
             self.normalizers[name] = SharedMemory(parts, context)
         # A lock of the file system ends with the process that holds it, killed or not, unlike one
         # of multiprocessing. As a Connection, its descriptor is inherited by spawned processes.
         self._lock = None
-        if config.hogwild.lock:
+        if config.hogwild.lock or learner.model.value_norm is not None:
             with tempfile.TemporaryFile() as file:
                 self._lock = Connection(os.dup(file.fileno()))
 
@@ -134,7 +136,7 @@ class SharedWeights:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """With hogwild.lock, only one worker at a time is within this context."""
+        """With hogwild.lock or value_norm, only one worker at a time is within this context."""
         if self._lock is None:
             yield
             return
@@ -165,14 +167,23 @@ class HogwildWeights(GradientSink):
         self._pulled_updates = 0
         # Normalisers update the rows of this worker, and normalise with the merged rows of all.
         self._normalizers: list[tuple[Stats, Stats]] = []
+        self._value_stats: list[tuple[Stats, Stats]] = []
         for name, normalizer in learner.running():
             counts, means, variances = shared.normalizers[name].tensors().values()
-            normalizer.local_stats = counts[worker], means[worker], variances[worker]
-            self._normalizers.append((normalizer.stats, (counts, means, variances)))
+            rows = counts, means, variances
+            self._normalizers.append((normalizer.stats, rows))
+            if isinstance(normalizer, ValueNormalizer):
+                self._value_stats = [self._normalizers[-1]]
+            else:
+                normalizer.local_stats = counts[worker], means[worker], variances[worker]
         learner.sink = self
 
     def pull(self) -> None:
         """Copy the shared weights and the merged statistics of all normalisers into the model."""
+        with self._shared.turn():
+            self._pull()
+
+    def _pull(self) -> None:
         self._pulled_updates = self._updates.sum()
         self._learner.flat.vector.copy_(self._vector)
         if self._learner.average is not None:
@@ -191,11 +202,18 @@ class HogwildWeights(GradientSink):
         self._vector.copy_(self._learner.flat.vector)
         if self._learner.average is not None:
             self._shared.average.copy_(self._learner.average.vector)
-        for stats, rows in self._normalizers:
-            for own, part in zip(stats, rows, strict=True):
-                part[0] = own
+        _write_first(self._normalizers)
         if self._learner.buffers is not None:
             self._shared.buffers.copy_(self._learner.buffers.read().expand_as(self._shared.buffers))
+
+    @contextmanager
+    def exclusive(self) -> Iterator[bool]:
+        """Move the newest weights and value statistics while no other worker does."""
+        with self._shared.turn():
+            self._pull()
+            yield True
+            self._vector.copy_(self._learner.flat.vector)
+            _write_first(self._value_stats)
 
     def change(self, config: OptimizerConfig) -> None:
         self._optimizer.change(config)
@@ -231,3 +249,10 @@ class HogwildWeights(GradientSink):
         for name, rows in self._shared.statistics.tensors().items():
             for row, values in enumerate(rows):
                 values.copy_(tensors[name][row % len(tensors[name])])
+
+
+def _write_first(normalizers: Iterable[tuple[Stats, Stats]]) -> None:
+    """Copy statistics into the first of their rows."""
+    for stats, rows in normalizers:
+        for own, part in zip(stats, rows, strict=True):
+            part[0] = own
