@@ -47,7 +47,7 @@ def by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
     behaviour_log_probs = model.distribution.log_prob(rollout.behaviour, rollout.actions)
     rhos = (log_probs - behaviour_log_probs).exp()
     rhos = torch.where(rollout.valid, rhos, 1.0)  # 1 where the environment replaced the action
-    return replace(rollout, behaviour=params, values=values, rhos=rhos, current=None)
+    return replace(rollout, behaviour=params, values=values, rhos=rhos)
 
 
 def _unroll(rollout: Rollout, envs: slice, model: ActorCritic) -> tuple[Tensor, Tensor]:
@@ -89,10 +89,13 @@ class Pieces:
         # each block of consecutive ones makes the shares equal; in any order, the largest share of
         # two ranks would be a third above the mean, with PPO's defaults on Atari.
         blocks = items // parts if recurrent and items % parts == 0 else 1
+        played = num_envs
+        if rollout.current is not None:
+            played = rollout.current.stop - rollout.current.start
         for _ in range(self.epochs):
             drawn = _order(items, blocks, self.generator).tensor_split(parts)
             if self.num_ranks > 1:
-                drawn = tuple(_own_items(part, num_envs, self.rank, self.num_ranks)
+                drawn = tuple(_own_items(part, num_envs, played, self.rank, self.num_ranks)
                               for part in drawn)
             yield drawn
 
@@ -177,15 +180,19 @@ def _order(items: int, blocks: int, generator: torch.Generator) -> Tensor:
     return torch.stack(orders, 1).flatten()
 
 
-def _own_items(items: Tensor, num_envs: int, rank: int, num_ranks: int) -> Tensor:
+def _own_items(items: Tensor, num_envs: int, played: int, rank: int, num_ranks: int) -> Tensor:
     """The `items` of this rank's environments, renumbered for this rank.
 
-    Items are numbered by time, then by environment: of all ranks before, of this rank after.
+    Items are numbered by time, then by column: of all ranks before, of this rank after. Each of the
+    rollouts side by side has a column for each of the `played` environments of a rank, in one
+    process as many for all ranks.
     """
     times = items // (num_envs * num_ranks)
-    envs = items % (num_envs * num_ranks)
-    own = envs // num_envs == rank
-    return (times * num_envs + envs % num_envs)[own]
+    columns = items % (num_envs * num_ranks)
+    rollouts = columns // (played * num_ranks)
+    envs = columns % (played * num_ranks)
+    own = envs // played == rank
+    return (times * num_envs + rollouts * played + envs % played)[own]
 
 
 def _take(batch: Minibatch, items: Tensor) -> Minibatch:
