@@ -107,7 +107,7 @@ def test_a_resume_needs_the_copy_while_the_coefficient_counts() -> None:
     with pytest.raises(ConfigError, match="is not the file that this run has learned from"):
         vantage.Trainer.resume("early", env=Lock)
     file.unlink()
-    with pytest.raises(ConfigError, match="is missing, and demo_coef=.* still needs it"):
+    with pytest.raises(ConfigError, match=r"is missing, and demo_coef=.* still needs it"):
         vantage.Trainer.resume("early", env=Lock)
     Path("late/demonstrations.safetensors").unlink()
     with vantage.Trainer.resume("late", env=Lock) as trainer:
