@@ -84,8 +84,10 @@ def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episod
         vantage.record_demonstrations("runs/CartPole-v1/ppo-1", "expert.safetensors")
         vantage.train("a2c", env="CartPole-v1", demonstrations="expert.safetensors")
 
-    The games are those that `vantage.evaluate` plays with num_envs=1, on Atari from the second on
-    others. The arguments but `output` are those of `vantage.record`.
+    The games are those that `vantage.evaluate` plays with num_envs=1; on Atari only the first
+    is the same. `episodes`, `deterministic`, `checkpoint`, `seed`, `trust`, `env`, `network`,
+    `memory` and `algorithm` are its options. `output` appears once it is complete. ConfigError for
+    an output that cannot be written.
     """
     objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
     if Path(output).suffix.lower() != SUFFIX:
