@@ -23,7 +23,7 @@ from vantage.config.algorithms import ALGORITHMS
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Sync
 from vantage.envs.config import EnvConfig
-from vantage.learning.config import OptimizerConfig
+from vantage.learning.config import CloningConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
 from vantage.tools.search.worker import Worker
 
@@ -72,7 +72,7 @@ def test_help_explains_every_config_field(
         with pytest.raises(SystemExit):
             main(["train", algo, "--help-all"])
         shown += " ".join(capsys.readouterr().out.split())
-    for kind in (EnvConfig, PolicyConfig, OptimizerConfig, Sync, Hogwild, RunConfig, *{
+    for kind in (EnvConfig, PolicyConfig, OptimizerConfig, CloningConfig, Sync, Hogwild, RunConfig, *{
             algorithm for algorithm, _ in ALGORITHMS.values()}):
         for field in fields(kind):
             text = field.metadata["help"]

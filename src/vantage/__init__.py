@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from vantage.config.runtimes import Hogwild, Ray, Sync
     from vantage.envs.config import EnvConfig
     from vantage.keys.schedules import Coefficient, Schedule
-    from vantage.learning.config import OptimizerConfig
+    from vantage.learning.config import CloningConfig, OptimizerConfig
     from vantage.models.config import PolicyConfig
     from vantage.runtimes.trainer import Trainer
+    from vantage.tools.demonstrations import record_demonstrations
     from vantage.tools.export import Export, export
     from vantage.tools.plot import plot
     from vantage.tools.record import Recording, record
@@ -53,10 +54,12 @@ if TYPE_CHECKING:
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 __all__ = [
-    "A2C", "ACER", "PPO", "Agent", "CheckpointError", "Coefficient", "Config", "ConfigError", "EnvConfig", "EnvError",
+    "A2C", "ACER", "PPO", "Agent", "CheckpointError", "CloningConfig", "Coefficient", "Config", "ConfigError",
+    "EnvConfig", "EnvError",
     "Episode", "Evaluation", "Export", "Hogwild", "NonFiniteError", "OptimizerConfig", "PolicyConfig", "Ray",
     "Recording", "Report", "RunConfig", "Schedule", "SearchResult", "Sync", "Trainer", "VantageError", "__version__",
-    "configure", "evaluate", "export", "load", "plot", "record", "report", "resume", "search", "train"]
+    "configure", "evaluate", "export", "load", "plot", "record", "record_demonstrations", "report", "resume",
+    "search", "train"]
 
 _NAMES = {
     "vantage.agents.agent": ("Agent", "load"),
@@ -71,9 +74,10 @@ _NAMES = {
     "vantage.config.runtimes": ("Hogwild", "Ray", "Sync"),
     "vantage.envs.config": ("EnvConfig",),
     "vantage.keys.schedules": ("Coefficient", "Schedule"),
-    "vantage.learning.config": ("OptimizerConfig",),
+    "vantage.learning.config": ("CloningConfig", "OptimizerConfig"),
     "vantage.models.config": ("PolicyConfig",),
     "vantage.runtimes.trainer": ("Trainer",),
+    "vantage.tools.demonstrations": ("record_demonstrations",),
     "vantage.tools.export": ("Export", "export"),
     "vantage.tools.plot": ("plot",),
     "vantage.tools.record": ("Recording", "record"),

@@ -32,7 +32,8 @@ def test_help_shows_the_algorithms_own_keys_in_groups_with_the_defaults_in_force
         return " ".join(printed([*arguments, "--help-all"], capsys).replace("│", "").split())
 
     acer, a3c = words("train", "acer"), words("train", "a3c", "--env", "Pong")
-    assert all(f" {group} options " in acer for group in ("env", "policy", "algorithm", "optimizer", "runtime", "run"))
+    groups = ("env", "policy", "algorithm", "optimizer", "cloning", "runtime", "run")
+    assert all(f" {group} options " in acer for group in groups)
     assert "--replay-start INT" in acer and "(default: 2000)" in acer and "--gae-lambda" not in acer
     assert "acer on CartPole-v1" in acer and "a3c on Pong" in a3c
     assert "--lock" in a3c and "(default: linear:4e-4:0)" in a3c and "--replay-start" not in a3c

@@ -176,6 +176,7 @@ def test_a_game_is_played_by_hand_to_its_end(on_frame: Any) -> None:
             close()
 
     on_frame(react)
-    play.play(Config().change(env="CartPole-v1"), say=lines.append)
+    play.play(Config().change(env="CartPole-v1", demonstrations="games.safetensors"), say=lines.append)
     score, steps = lines[1].split()[1], lines[1].split()[3]
     assert lines[0] == "left: 0, right: 1; Esc ends" and score == steps and 7 <= int(steps) <= 11  # it falls over
+    assert lines[2] == f"games.safetensors: 1 episodes, {steps} steps, mean return {score}"

@@ -60,13 +60,26 @@ def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, 
     write_line(dumps(asdict(result), default=lambda array: array.tolist()) if json else result.sentence())
 
 
-def record(run: Run, *, output: Annotated[Path, Doc("the video, .mp4 or .gif"), SHORT],
-           episodes: Annotated[int, Doc("games to record")] = 1, play: Play) -> None:
-    """Record games of a run's policy as a video."""
+def record(run: Run, *,
+           output: Annotated[Path | None, Doc("the video, .mp4 or .gif"), SHORT] = None,
+           demonstrations: Annotated[Path | None, Doc("write the games as demonstrations to this "
+                                                      ".safetensors file")] = None,
+           episodes: Annotated[int | None, Doc("games to record; none: 1, of demonstrations "
+                                               "20")] = None, play: Play) -> None:
+    """Record games of a run's policy as a video, or as demonstrations."""
     arguments = play.arguments()
-    from vantage.tools.record import record
+    if output is None and demonstrations is None:
+        raise ConfigError("nothing to record; give -o VIDEO.mp4, or --demonstrations "
+                          "FILE.safetensors")
+    if demonstrations is not None:
+        from vantage.tools.demonstrations import record_demonstrations
 
-    write_line(record(run, output, episodes=episodes, **arguments).sentence())
+        written = record_demonstrations(run, demonstrations, episodes=episodes or 20, **arguments)
+        write_line(f"{demonstrations}: {written}")
+    if output is not None:
+        from vantage.tools.record import record
+
+        write_line(record(run, output, episodes=episodes or 1, **arguments).sentence())
 
 
 _LATEST = Play(checkpoint="latest")

@@ -13,7 +13,7 @@ from vantage.envs.build import copying, is_built, num_built
 from vantage.envs.ids import is_atari, registering_module
 from vantage.errors import ConfigError
 from vantage.keys.fields import in_short
-from vantage.keys.objects import is_code, modules_of
+from vantage.keys.objects import is_code, modules_of, shown_name
 from vantage.keys.schedules import KL, Schedule
 from vantage.learning.config import OPTIMIZERS
 from vantage.models.config import PolicyConfig
@@ -84,6 +84,9 @@ def _other_keys_without_effect(config: Config) -> dict[str, str]:
         reasons["advantage_norm_over"] = "with advantage_norm off; leave it out"
     if flat.get("truncation", 0) is None:
         reasons["bias_correction"] = "without a truncation; leave it out, or give --truncation"
+    if config.cloning.demonstrations is None:
+        no_demonstrations = "without demonstrations; give --demonstrations, or leave it out"
+        reasons |= dict.fromkeys(("demo_coef", "demo_passes"), no_demonstrations)
     if flat.get("replay_ratio") == 0:
         reasons["replay_start"] = "without updates from the replay; leave it out"
     if reason := _why_no_short_episodes(config):
@@ -178,8 +181,8 @@ def check_built(config: Config) -> None:
 def check_together(config: Config) -> None:
     """ConfigError if values of different groups exclude each other, or one needs another."""
     check_built(config)
-    problems = chain(_network_problems(config), _rate_problems(config), _runtime_problems(config),
-                     _run_problems(config))
+    problems = chain(_network_problems(config), _rate_problems(config), _cloning_problems(config),
+                     _runtime_problems(config), _run_problems(config))
     if problem := next(problems, None):
         raise ConfigError(problem)
 
@@ -248,6 +251,20 @@ def _rate_problems(config: Config) -> Iterator[str]:
     if config.runtime_name == "hogwild":
         yield (f"lr={lr} follows one update after another, and the workers of runtime=hogwild "
                "update at the same time; give a number or another schedule")
+
+
+def _cloning_problems(config: Config) -> Iterator[str]:
+    source = config.cloning.demonstrations
+    if source is None:
+        return
+    own = (isinstance(config.runtime, Sync) and config.algorithm.needs.replay is None
+           and config.algorithm.needs.critic == "state")
+    if not own:
+        yield (f"demonstrations={shown_name(source)} are for a2c and ppo under runtime=sync, not "
+               f"{config.algo} under runtime={config.runtime_name}; clone with one of these, and "
+               "give that run as init_from")
+    if source == "":
+        yield "demonstrations='' names nothing; give a file or minari:ID"
 
 
 def _runtime_problems(config: Config) -> Iterator[str]:

@@ -41,7 +41,7 @@ from vantage.keys.import_paths import load_class
 from vantage.keys.objects import ObjectName, is_object, pack, shown_name, unpack
 from vantage.keys.python_values import config_value
 from vantage.keys.schedules import Schedule, value_at
-from vantage.learning.config import OptimizerConfig
+from vantage.learning.config import CloningConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
 
 AUTOMATIC: Mapping[str, Any] = {"device": "auto", "threads": 0, "num_workers": 0,
@@ -72,6 +72,8 @@ class Config:
     """Hyperparameters and loss: A2C (also of a3c and a3g), PPO, ACER, or a user's own class."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """The optimizer and its learning rate."""
+    cloning: CloningConfig = field(default_factory=CloningConfig)
+    """Demonstrations that the policy learns from."""
     runtime: Sync | Hogwild | Ray = field(default_factory=Sync)
     """Which processes collect and learn, and on what devices."""
     run: RunConfig = field(default_factory=RunConfig)
@@ -211,7 +213,7 @@ class Config:
         algo = values.pop("algo", self.algo)
         if algo != self.algo:
             config = replace(Config.of(algo), env=self.env, policy=self.policy,
-                             optimizer=self.optimizer, run=self.run)
+                             optimizer=self.optimizer, cloning=self.cloning, run=self.run)
         runtime = values.pop("runtime", None)
         if runtime not in (None, config.runtime_name):
             config = config._with_runtime(runtime)

@@ -12,6 +12,7 @@ from os import PathLike
 from typing import Any
 
 from vantage.errors import ConfigError
+from vantage.keys.objects import ObjectName
 from vantage.keys.stages import sampled
 
 _PLAIN = (str, Integral, PathLike, Mapping, list, tuple, type(None))
@@ -24,6 +25,8 @@ def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
     """
     if name in ("env_kwargs", "reset_options") and isinstance(value, Mapping):
         return _json_of(name, value)
+    if name == "demonstrations" and isinstance(value, list | tuple):
+        return ObjectName(f"<{len(value)} episodes>", value)
     if name == "reset_options" and isinstance(value, list | tuple):
         return json.dumps(value, default=_plain_number)
     if name == "reset_options" and callable(value):

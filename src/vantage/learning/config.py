@@ -8,7 +8,7 @@ from typing import Protocol
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
 from vantage.envs.config import EnvConfig
 from vantage.keys.fields import check_fields, key
-from vantage.keys.schedules import Coefficient
+from vantage.keys.schedules import Coefficient, Schedule
 from vantage.models.config import PolicyConfig
 
 OPTIMIZERS = ("rmsprop_tf", "rmsprop", "adam", "amsgrad")
@@ -30,6 +30,23 @@ class OptimizerConfig:
                                      low=0)
     critic_lr_scale: float = key(1.0, "factor on the learning rate of the critic: its network with "
                                       "--separate, else its head alone", low=1e-6, high=1e6)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class CloningConfig:
+    """Demonstrations that the policy learns from before training, and beside it."""
+
+    demonstrations: str | None = key(
+        None, "clone the policy from these episodes first: a .safetensors FILE of `vantage record` "
+        "or `vantage play`, which writes it, or minari:ID")
+    demo_coef: Coefficient = key(
+        Schedule.parse("curve:1,0,0"), "coefficient of the cloning loss on demonstrations during "
+        "training; 0: only before it", low=0, high=1e6)
+    demo_passes: int = key(50, "most passes over the demonstrations before training; cloning "
+                               "stops earlier when the held-out loss rises", low=0, high=10**6)
 
     def __post_init__(self) -> None:
         check_fields(self)

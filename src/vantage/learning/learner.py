@@ -19,6 +19,7 @@ from vantage.algorithms.ppo import PPO
 from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.adaptive_rate import APPROX_KL, AdaptiveRate
 from vantage.learning.array_update import ArrayUpdates
+from vantage.learning.cloning import DEMONSTRATIONS, Cloning, DemoLoss
 from vantage.learning.config import LearningConfig
 from vantage.learning.contract import check_estimate, check_loss
 from vantage.learning.gradients import OwnWeights, backward
@@ -58,6 +59,8 @@ class Learner:
         self.reward_normalizer: RewardNormalizer | None = None
         if config.env.reward_norm:
             self.reward_normalizer = RewardNormalizer(config.envs_per_process, device)
+        self.cloning: Cloning | None = None
+        """The demonstrations that losses include, with the coefficient demo_coef."""
         self.rate = AdaptiveRate.of(config.optimizer.lr)
         """The learning rate, if it follows the KL divergence."""
         decay = self.needs.average_decay
@@ -104,11 +107,12 @@ class Learner:
                                                       self.needs.reuse)
             else:
                 steps = StepMetrics(self.flat.vector.device)
-                if self._written_out(rollout):
+                if self._written_out(rollout, step):
                     loss = self.arrays.of_rollout(cast(A2C, self.config.algorithm),
                                                   self._prepared(rollout), self._coefficients(step))
                 else:
-                    loss = self._backward(self.loss(rollout, step, replayed=replayed),
+                    loss = self._backward(self._demo_loss(step),
+                                          self.loss(rollout, step, replayed=replayed),
                                           rollout.valid)
                 steps.add(self._move(loss, "rewards", rollout.rewards, step))
                 metrics = means(steps.read())
@@ -191,17 +195,32 @@ class Learner:
         algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
         pieces = Pieces(reuse.minibatch_size, reuse.epochs, self.minibatch_generator,
                         self.sink.rank, self.sink.num_ranks)
-        if self._written_out(rollout):
+        if self._written_out(rollout, update.step):
             yield from self.arrays.of_minibatches(cast(PPO, algorithm), rollout, advantages,
                                                   targets, pieces, update)
             return
         for minibatch in minibatches(rollout, advantages, targets, self.model, pieces, extra):
-            yield self._backward(algorithm.loss(self.model, minibatch, update), minibatch.valid)
+            yield self._backward(self._demo_loss(update.step),
+                                 algorithm.loss(self.model, minibatch, update), minibatch.valid)
 
-    def _written_out(self, rollout: Rollout) -> bool:
+    def _written_out(self, rollout: Rollout, step: int) -> bool:
         """Whether `arrays` compute the gradient of the loss on `rollout`."""
         num_steps = rollout.rewards.numel()
-        return self.module is None and self.arrays.serve(self.config.algorithm, num_steps)
+        return (self.module is None and self._demo_coef(step) == 0
+                and self.arrays.serve(self.config.algorithm, num_steps))
+
+    def _demo_coef(self, step: int) -> float:
+        return 0.0 if self.cloning is None else self.config.at("demo_coef", step)
+
+    def _demo_loss(self, step: int) -> DemoLoss | None:
+        """A loss on demonstrations, if they still count at this step.
+
+        It is computed before the algorithm's, whose batch BatchNorm then observes.
+        """
+        coef = self._demo_coef(step)
+        if self.cloning is None or coef == 0:
+            return None
+        return DemoLoss(coef, self.cloning.sampled_loss(self.generator))
 
     def _coefficients(self, step: int, *, replayed: bool = False) -> Update:
         return Update(
@@ -228,14 +247,17 @@ class Learner:
             return rollout
         return replace(rollout, rewards=self.reward_normalizer.scale(rollout.rewards))
 
-    def _backward(self, result: object, valid: Tensor) -> StepLoss:
-        """Write the gradient of what the loss of the algorithm has returned.
+    def _backward(self, demo: DemoLoss | None, result: object, valid: Tensor) -> StepLoss:
+        """Write the gradient of what the loss of the algorithm has returned, and of `demo`.
 
         Raises ConfigError if that is not a scalar and a mapping of scalars.
         """
         loss, terms = check_loss(result, self.config.algo)
-        backward(loss, self.flat.parameters)
         metrics = {name: term.detach() for name, term in terms.items()}
+        if demo is not None:
+            loss = loss + demo.coef * demo.value
+            metrics["train/demo_loss"] = demo.value.detach()
+        backward(loss, self.flat.parameters)
         return StepLoss(loss.detach(), metrics, valid.sum())
 
     def _move(self, loss: StepLoss, kind: str, learned: Tensor, step: int) -> dict[str, Number]:
@@ -283,11 +305,21 @@ class Learner:
         The optimiser keeps its initial state.
         """
         self.model.load_state_dict(policy)
+        self._restart_averages()
+        if self.reward_normalizer is not None and rewards is not None:
+            self.reward_normalizer.load_state_dict(rewards)
+
+    def clone(self, cloning: Cloning, passes: int) -> dict[str, float]:
+        """Fit the policy to demonstrations before training; returns metrics."""
+        metrics = cloning.clone(self.flat, passes)
+        self._restart_averages()
+        return metrics
+
+    def _restart_averages(self) -> None:
+        """Let averaged weights begin from the current ones."""
         for average in (self.average, self.ema):
             if average is not None:
                 average.vector.copy_(self.flat.vector[:len(average.vector)])
-        if self.reward_normalizer is not None and rewards is not None:
-            self.reward_normalizer.load_state_dict(rewards)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of a checkpoint: groups such as "model" and "optimizer"."""
@@ -301,6 +333,8 @@ class Learner:
             tensors["average"] = {"vector": self.average.vector}
         if self.ema is not None:
             tensors[EMA] = dict(self.ema.model.state_dict())
+        if self.cloning is not None:
+            tensors[DEMONSTRATIONS] = {"digest": self.cloning.digest}
         if self.needs.reuse is not None:
             tensors["minibatches"] = {"generator": self.minibatch_generator.get_state()}
         if self.rate is not None:

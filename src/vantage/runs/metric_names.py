@@ -26,6 +26,8 @@ METRICS: frozenset[str] = frozenset({
     "train/approx_kl", "train/clip_fraction",
     "train/average_kl", "train/trust_region_share",
     "train/rho_mean",
+    # Demonstrations: of cloning before the first update, and of updates
+    "demo/loss", "demo/held_out_loss", "train/demo_loss",
     # Speed and memory
     "time/fps", "time/frames", "time/env_share", "time/act_share", "time/learn_share",
     "time/eval_share", "time/memory_mib", "time/save_age", "time/minutes_share",

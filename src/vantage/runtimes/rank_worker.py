@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from vantage.config.config import Config
+from vantage.learning.cloning import Cloning
 from vantage.learning.learner import Learner
 from vantage.runs.metric_names import numbers_of
 from vantage.runtimes import collectives
@@ -70,12 +71,16 @@ def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
     followed = FollowedTraining(None, 0)
     run = collectives.broadcast()
     if run is not None:  # None: rank 0 called `dismiss`
-        config, tensors, saved, resumed = run
+        config, tensors, saved, resumed, demonstrations = run
         prepare_process(config)
         actor_learner = ActorLearner(config, worker=rank, index=rank,
                                      replay_bytes=replay_share(config.num_processes))
-        actor_learner.learner.load(tensors)
-        weights = share_weights(actor_learner.learner, rank, shared)
+        learner = actor_learner.learner
+        learner.load(tensors)
+        if demonstrations is not None:
+            learner.cloning = Cloning(learner.model, demonstrations, seed=config.run.seed,
+                                      num_ranks=config.num_processes)
+        weights = share_weights(learner, rank, shared)
         notes = _begin_acting(actor_learner, saved, rank, resumed=resumed)
         gather((notes, actor_learner.num_past))
         if not collectives.broadcast():

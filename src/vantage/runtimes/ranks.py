@@ -75,7 +75,10 @@ class Ranks:
                 weights: dict[str, dict[str, Tensor]] = {}
                 for name, group in learner.tensors().items():
                     weights[name] = {key: tensor.cpu() for key, tensor in group.items()}
-                collectives.broadcast((config, weights, acting, checkpoint is not None))
+                cloning = learner.cloning
+                demonstrations = None if cloning is None else cloning.demonstrations
+                collectives.broadcast((config, weights, acting, checkpoint is not None,
+                                       demonstrations))
                 self._weights = share_weights(learner, 0, shared, self._check)
         except BaseException:
             self.close()

@@ -21,6 +21,7 @@ from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.demonstrations import add_demonstrations
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
@@ -46,7 +47,7 @@ class SyncRun:
         self.evaluator: Evaluator | None = None
         with ExitStack() as on_error:
             on_error.callback(self._release)
-            self._load_weights(checkpoint, initial)
+            cloned = self._load_weights(checkpoint, initial, directory)
             self.progress = Progress(self.actor_learner.envs.frames_per_step, workers,
                                      self.config.run.return_window)
             self.recorder = Recorder(self.config, directory, checkpoint, self.progress,
@@ -60,12 +61,18 @@ class SyncRun:
                          "one update by all")
                 self.ranks = Ranks(self.config, self.actor_learner, checkpoint)
             self._begin_acting(checkpoint)
+            for name, value in cloned.items():
+                self.recorder.log(name, value)
             if checkpoint is None:
                 self.recorder.save()  # a run that is killed in its first minute can then be resumed
             on_error.pop_all()
 
-    def _load_weights(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
-        """Initialise the model, or load it from `checkpoint` or `initial`; logs what it is."""
+    def _load_weights(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None,
+                      directory: RunDirectory) -> dict[str, float]:
+        """Initialise the model, or load it from `checkpoint` or `initial`; logs what it is.
+
+        A new run then clones its demonstrations; returns the metrics of that.
+        """
         actor_learner = self.actor_learner
         if initial is None and checkpoint is None:
             measure_images(actor_learner.model, self.config, actor_learner.envs)
@@ -74,6 +81,8 @@ class SyncRun:
         if self.config.num_processes > 1:
             notes = notes[:-1]  # the last names the process of the environments
         log_setting(notes, actor_learner.model)
+        return add_demonstrations(actor_learner.learner, self.config, directory.from_start().path,
+                                  checkpoint)
 
     def _begin_acting(self, checkpoint: Checkpoint | None) -> None:
         """Reset the environments, or restore them from `checkpoint`; in ranks, wait for all."""

@@ -31,6 +31,7 @@ from vantage.errors import CheckpointError, ConfigError, VantageError, for_reade
 from vantage.keys.schedules import Schedule
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
 from vantage.runs.compatibility import check_fits, continuing
+from vantage.runs.demonstration_file import read_source
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import is_url, working_directory
 from vantage.runs.handed_over import handed_over
@@ -263,6 +264,8 @@ def check(config: Config) -> None:
     initial = read_initial(tried)
     with closing(ActorLearner(tried, replay_bytes=replay_share(tried.num_processes))) as one:
         load_learner(one.learner, tried, None, initial)
+        if tried.cloning.demonstrations is not None:
+            read_source(tried, one.spec)
         one.begin()
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vantage.config.config import Config
+from vantage.envs.interface import First
 from vantage.envs.make import make_single
 from vantage.envs.options import subset_names
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
+from vantage.runs.demonstration_file import SUFFIX, write_demonstrations
 from vantage.specs import ActionSpec
+from vantage.tools.demonstrations import Games, copied
 from vantage.tools.frames import draw_frame, score_text
 from vantage.tools.window import Window, key_name
 
@@ -38,26 +42,37 @@ _SDL1_ARROWS = {273: "up", 274: "down", 275: "right", 276: "left"}
 def play(config: Config, *, say: Callable[[str], None]) -> None:
     """Let the user act in the environment, game after game, until Esc or the window is closed.
 
-    `say` prints the keys at the start and each game's score. ConfigError without a display, or for
-    actions that keys cannot express.
+    `say` prints the keys at the start and each game's score. Complete games are written to the file
+    `demonstrations` of `config`, if it names one. ConfigError without a display, or for actions
+    that keys cannot express.
     """
+    output = config.cloning.demonstrations
+    if output is not None and Path(output).suffix.lower() != SUFFIX:
+        raise ConfigError(f"{output}: the name must end in {SUFFIX}")
     in_env_units = replace(config.env, scale_actions=False)  # as keys are given
     with closing(make_single(in_env_units, seed=config.run.seed, stream=STREAM)) as envs:
         # The environment is built by its first reset and has no keys before.
-        mask = envs.reset().action_mask
+        first = envs.reset()
         keys = choose_keys(envs, config)
+        games = Games(envs.spec)
         with closing(Window(f"vantage play {config.env.id}", "vantage play needs one")) as window:
             single = [f"{key}: {action}" for held, action in keys.items() if len(held) == 1
                       for key in held]
             say(f"{', '.join(single)}; Esc ends")
-            _play_games(envs, keys, mask, window, say)
+            _play_games(envs, keys, first, window, games, say)
+        if output is not None:
+            demonstrations = games.complete()
+            write_demonstrations(output, demonstrations, env=config.env.id, spec=envs.spec)
+            say(f"{output}: {demonstrations}")
 
 
-def _play_games(envs: Environments, keys: Keys, mask: Any, window: Window,
+def _play_games(envs: Environments, keys: Keys, first: First, window: Window, games: Games,
                 say: Callable[[str], None]) -> None:
     """Step the environment with the user's actions until the window is closed."""
     spec = envs.spec.action
     dtype = np.dtype(spec.dtype)
+    obs = first.obs
+    mask = first.action_mask
     action = None
     score = 0.0
     length = 0
@@ -71,7 +86,11 @@ def _play_games(envs: Environments, keys: Keys, mask: Any, window: Window,
             continue
         if mask is not None and spec.kind == "discrete" and not mask[0, action]:
             continue
-        step = envs.step(np.asarray(action, dtype).reshape(1, *spec.shape))
+        row = np.asarray(action, dtype).reshape(1, *spec.shape)
+        before = copied(obs)
+        step = envs.step(row)
+        games.add(before, mask, row[0], step)
+        obs = step.obs
         mask = step.action_mask
         if step.is_first[0]:
             score = 0.0

@@ -1,0 +1,144 @@
+"""Recording demonstrations: an agent's games, and games step by step as a person plays them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vantage._host.seeding import derive_seed
+from vantage.agents.agent import STREAM, Agent
+from vantage.agents.evaluate import action_generator, load_player
+from vantage.agents.evaluation_settings import torch_threads
+from vantage.envs.make import make_single
+from vantage.envs.reader import WHOLE
+from vantage.envs.vector_env import Environments
+from vantage.errors import ConfigError
+from vantage.learning.act_inputs import to_numpy
+from vantage.learning.collect import Position, reset_envs, step_envs
+from vantage.learning.demonstrations import Array, Demonstrations, columns_of
+from vantage.models.actor_critic import ActorCritic
+from vantage.runs.demonstration_file import SUFFIX, write_demonstrations
+from vantage.runs.handed_over import handed_over
+from vantage.types import EnvSpec
+
+
+class Games:
+    """Games of the first of some environments, collected step by step."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._spec = spec
+        self._rows: list[tuple[dict[str, Array], Array, Array | None, float]] = []
+        self.lengths: list[int] = []
+        """Of the complete games."""
+
+    def add(self, obs: Any, mask: Any, action: Array, step: Any) -> None:
+        """Add what followed the observation `obs`; steps without an effect are left out.
+
+        `action` is the policy's.
+        """
+        if bool(to_numpy(step.valid)[0]):
+            named = to_numpy(obs)
+            if not isinstance(named, Mapping):
+                named = {WHOLE: named}
+            parts = {name: np.array(part[0]) for name, part in named.items()}
+            allowed = None if mask is None else np.array(to_numpy(mask)[0])
+            in_env_units = self._spec.action.to_env(np.array(action))
+            self._rows.append((parts, in_env_units, allowed, float(step.rewards[0])))
+        if any(episode.env == 0 for episode in step.episodes):
+            self.end()
+
+    def end(self) -> None:
+        """Complete the game."""
+        length = len(self._rows) - sum(self.lengths)
+        if length:
+            self.lengths.append(length)
+
+    def complete(self) -> Demonstrations:
+        """All complete games. ConfigError if there is none."""
+        rows = self._rows[:sum(self.lengths)]
+        if not rows:
+            raise ConfigError("no game was played to its end, so there are no demonstrations to "
+                              "write; play one")
+        obs, actions, masks, rewards = zip(*rows, strict=True)
+        low, high, whole = columns_of(self._spec.action)
+        stacked = np.stack(actions)
+        flat = np.clip(stacked.reshape(len(rows), -1), low, high)
+        dtype = np.int64 if whole.all() else np.float64
+        return Demonstrations(
+            {name: np.stack([each[name] for each in obs]) for name in obs[0]},
+            flat.astype(dtype).reshape(stacked.shape), tuple(self.lengths),
+            np.stack(masks) if self._spec.masked else None, np.array(rewards, np.float32))
+
+
+def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episodes: int = 20,
+                          deterministic: bool | None = None, checkpoint: str = "auto",
+                          seed: int = 0, trust: bool = False, env: Any = None, network: Any = None,
+                          memory: Any = None, algorithm: Any = None) -> Demonstrations:
+    """Write games of a `run` or an agent to a .safetensors file, as demonstrations for another.
+
+        vantage.record_demonstrations("runs/CartPole-v1/ppo-1", "expert.safetensors")
+        vantage.train("a2c", env="CartPole-v1", demonstrations="expert.safetensors")
+
+    The games are those that `vantage.evaluate` plays with num_envs=1; on Atari only the first
+    is the same. `episodes`, `deterministic`, `checkpoint`, `seed`, `trust`, `env`, `network`,
+    `memory` and `algorithm` are its options. `output` appears once it is complete. ConfigError for
+    an output that cannot be written.
+    """
+    objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
+    if Path(output).suffix.lower() != SUFFIX:
+        raise ConfigError(f"{output}: the name must end in {SUFFIX}")
+    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed,
+                                       trust=trust, call="record_demonstrations", objects=objects)
+    config = agent.config
+    with torch_threads(1), closing(make_single(
+            config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM, draws=False,
+            num_envs=config.envs_per_process)) as envs:
+        games = _play(agent.model, envs, episodes, deterministic=deterministic,
+                      generator=action_generator(seed))
+        demonstrations = games.complete()
+        write_demonstrations(output, demonstrations, env=config.env.id, spec=envs.spec)
+    return demonstrations
+
+
+@torch.no_grad()
+def _play(model: ActorCritic, envs: Environments, episodes: int, *, deterministic: bool,
+          generator: torch.Generator) -> Games:
+    device = next(model.parameters()).device
+    games = Games(envs.spec)
+    distribution = model.distribution
+
+    def begin() -> Position:
+        return Position.after(reset_envs(envs), model.initial_state(envs.num_envs), device)
+
+    position = begin()
+    length = 0
+    while len(games.lengths) < episodes:
+        params, state = model.step(position.obs, position.is_first, position.state,
+                                   position.action_mask)
+        if deterministic:
+            actions = distribution.mode(params)
+        else:
+            actions = distribution.sample(params, generator)
+        before = copied(position.obs)
+        step = step_envs(envs, actions)
+        games.add(before, position.action_mask, to_numpy(actions)[0], step)
+        length = 0 if bool(to_numpy(step.is_first)[0]) else length + 1
+        position = Position.after(step, state, device)
+        if length >= envs.longest_game:  # the environment would never end it
+            games.end()
+            position = begin()
+            length = 0
+    return games
+
+
+def copied(obs: Any) -> Any:
+    """A copy of observations as arrays; the environments may use their memory again."""
+    obs = to_numpy(obs)
+    if isinstance(obs, Mapping):
+        return {name: np.array(part) for name, part in obs.items()}
+    return np.array(obs)
