@@ -144,7 +144,7 @@ def test_a_coefficient_that_is_set_replaces_its_schedule_in_every_process_and_at
         assert (config["run"]["steps"], float(config["algorithm"]["gamma"])) == (2 * 10**6, 0.5)
 
 
-OF_OPTIMIZER = {"lr": 2e-3, "max_grad_norm": 0.3, "optimizer_eps": 1e-3, "optimizer_decay": 0.9}
+OF_OPTIMIZER = {"lr": 2e-3, "max_grad_norm": 0.3, "optimizer_eps": 1e-3, "optimizer_decay": 0.9, "critic_lr_scale": 0.5}
 OTHER_NUMBERS: dict[str, dict[str, float]] = {
     "a2c": {"gamma": 0.9, "gae_lambda": 0.8, "entropy_coef": 0.1, "value_coef": 0.7},
     "ppo": {"gamma": 0.9, "gae_lambda": 0.8, "entropy_coef": 0.1, "value_coef": 0.7, "epochs": 5, "minibatch_size": 4,

@@ -32,6 +32,7 @@ from vantage.learning.demonstrations import (
     of_episodes,
 )
 from vantage.runs.files import whole_file
+from vantage.runs.spec_json import spec_to_json
 from vantage.runs.validation import read_spec
 from vantage.types import ArraySpec, EnvSpec
 
@@ -54,7 +55,7 @@ def write_demonstrations(path: str | Path, demonstrations: Demonstrations, *, en
         tensors["rewards"] = demonstrations.rewards
     if demonstrations.masks is not None:
         tensors["action_masks"] = demonstrations.masks.astype(np.uint8)
-    header = {"vantage": _KIND, "env": str(env), "spec": json.dumps(spec.to_json())}
+    header = {"vantage": _KIND, "env": str(env), "spec": json.dumps(spec_to_json(spec))}
     with whole_file(path, SUFFIX) as temporary:
         save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()},
                   temporary, header)
