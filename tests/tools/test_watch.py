@@ -161,7 +161,7 @@ def test_keys_have_the_actions_that_their_names_suggest(
 
 
 def test_what_keys_cannot_play_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"box actions \[2\] of drawn:Drawn"):
+    with pytest.raises(ConfigError, match=r"actions of drawn:Drawn, box \[2\]"):
         play.play(Config().change(env="drawn:Drawn", env_kwargs='{"numbers": 2}'), say=print)
 
 
