@@ -181,6 +181,11 @@ def is_bounded(low: float, high: float) -> bool:
     return math.isfinite(low) and math.isfinite(high) and high - low <= WIDEST
 
 
+def is_part(key: str, names: Collection[str]) -> bool:
+    """Whether the part `key` is one of `names`, or within one: "a" has the part "a/b"."""
+    return any(key == name or key.startswith(f"{name}/") for name in names)
+
+
 def scaled_dimensions(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[bool, ...]:
     """Which dimensions of a box can be scaled to [-1, 1]; () if none.
 
@@ -221,22 +226,15 @@ class EnvSpec:
         return tuple(sorted(self.obs)) if isinstance(self.obs, Mapping) else ()
 
     def is_within(self, place: int, names: Collection[str]) -> bool:
-        """Whether the part at a `place` is one of `names` of the Dict, or within one of them."""
-        return bool(self.keys) and self.keys[place].partition("/")[0] in names
+        """Whether the part at a `place` is one of `names`, or within one of them."""
+        return bool(self.keys) and is_part(self.keys[place], names)
 
     def without(self, names: Collection[str]) -> EnvSpec:
-        """The spec without the parts in `names` of the Dict."""
+        """The spec without the parts that are in `names`; its `space` is still the whole one."""
         if not names or isinstance(self.obs, ArraySpec):
             return self
-        obs = {key: part for place, (key, part) in enumerate(zip(self.keys, self.parts, strict=True))
-               if not self.is_within(place, names)}
-        space = self.space
-        if space is not None and space["type"] != "Dict":
-            space = None
-        elif space is not None:
-            spaces = {name: each for name, each in space["spaces"].items() if name not in names}
-            space = {**space, "spaces": spaces}
-        return replace(self, obs=obs, space=space)
+        obs = {key: self.obs[key] for key in self.keys if not is_part(key, names)}
+        return replace(self, obs=obs)
 
     def observes_as(self, other: EnvSpec) -> bool:
         """Whether a policy for one spec can read the observations of the other."""

@@ -8,13 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from rollouts import begun
 from stopping import saved_tensors, stop_after
 from tiny import Hidden
 
 import vantage
+from vantage.agents.agent import Agent
+from vantage.envs.space_json import space_to_json
+from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
 from vantage.models.build import make_model
+from vantage.models.checks import check_inputs
 from vantage.models.config import PolicyConfig
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
@@ -70,6 +75,40 @@ def test_a_policy_acts_and_is_exported_without_the_part(tmp_path: Path, more: di
     else:
         assert np.array_equal(vantage.load(exported.path).act(obs, state, deterministic=True)[0], action)
     assert vantage.evaluate(agent, episodes=2).episodes == 2
+
+
+BOX, X, Y = spaces.Box(-1, 1, (1,), np.float32), np.float32([0.3]), np.float32([0.6])
+
+
+@pytest.mark.parametrize(("space", "names", "own", "forms"), [
+    (spaces.Tuple([BOX, BOX]), "1", "0", [(X, Y), (X,), (X, None), {"0": X}, {"0": X, "1": Y}]),
+    (spaces.Tuple([BOX, BOX]), "0", "1", [(Y, X), (None, X), {"1": X}, {"0": Y, "1": X}]),
+    (spaces.Dict({"a/b": BOX, "c": BOX}), "a/b", "c", [{"a/b": Y, "c": X}, {"c": X}]),
+    (spaces.Dict({"a/b": BOX, "c": BOX}), "a", "c", [{"a/b": Y, "c": X}, {"c": X}]),
+    (spaces.Dict({"a": spaces.Dict({"b": BOX, "d": BOX})}), "a/b", "a/d",
+     [{"a": {"b": Y, "d": X}}, {"a": {"d": X}}, {"a/b": Y, "a/d": X}, {"a/d": X}])])
+def test_whole_observations_and_those_without_the_part_are_read(space: Any, names: str, own: str, forms: Any) -> None:
+    parts, _ = make_observer(space)
+    spec = EnvSpec(parts, ActionSpec("box", (1,), (-9.0,), (9.0,)), space=space_to_json(space))
+    config = vantage.configure("a2c", env="tiny:Hidden", separate=True, critic_obs=names, hidden="8")
+    check_inputs(config.policy, spec)
+    model = make_model(config.policy, spec, critic="state")
+    agent = Agent(model, config, 0, "latest", {}, True)
+    assert model.acting_spec.keys == (own,)
+    expected, _ = agent.act({own: X})
+    for obs in forms:
+        assert np.array_equal(agent.act(obs)[0], expected)
+    many = agent.act(batched(forms[0]))[0]
+    assert many.shape == (2, 1)
+    np.testing.assert_allclose(many, np.stack([expected] * 2), rtol=1e-6)
+    with pytest.raises(ValueError, match="the policy takes"):
+        agent.act({"z": X})
+
+
+def batched(obs: Any) -> Any:
+    if isinstance(obs, dict):
+        return {key: batched(part) for key, part in obs.items()}
+    return tuple(map(batched, obs)) if isinstance(obs, tuple) else np.stack([obs] * 2)
 
 
 @pytest.mark.parametrize(("algo", "more"), [

@@ -30,6 +30,7 @@ from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over, run_of
 from vantage.runs.hub import local_path
 from vantage.runs.policy_file import SUFFIX, Description, read_policy, write_weights
+from vantage.specs import is_part
 from vantage.types import State
 
 log = logging.getLogger(__name__)
@@ -173,13 +174,14 @@ class Agent:
         and Tuple spaces are those that the environment takes: nested as its space, with the types
         and numbers of its parts. A batch has one more axis in each part.
 
-        Parts that only the critic saw (critic_obs) may be left out and have no effect.
+        Parts that only the critic saw (critic_obs) have no effect and may be left out; in a Tuple,
+        None may stand for them.
 
         A single observation without the batch axis gives a single action; the state keeps a batch
         of 1. `state`, tensors or arrays, may be left out if the policy has none. `action_mask` is
         an array [B, A], a tuple with one array per component of the action, or nested as a Dict or
-        Tuple space. `deterministic`
-        defaults to `self.deterministic`, which is how `vantage.evaluate` plays.
+        Tuple space. `deterministic` defaults to `self.deterministic`, which is how
+        `vantage.evaluate` plays.
 
         `is_first` [B] is True where an observation starts an episode; `state` is cleared there. It
         may be left out with a new `initial_state`, unless stack_pad is repeat.
@@ -189,9 +191,8 @@ class Agent:
         """
         spec = self.model.spec
         if isinstance(obs, Mapping):
-            unseen = {*self.config.policy.critic_parts}
-            obs = {key: part for key, part in obs.items()
-                   if str(key).partition("/")[0] not in unseen}
+            unseen = self.config.policy.critic_parts
+            obs = {key: part for key, part in obs.items() if not is_part(str(key), unseen)}
         arrays, single = self.read(to_numpy(obs))
         batch = len(next(iter(arrays.values())))
         parts = {key: as_tensor(part) for key, part in arrays.items()}

@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from vantage.envs.descriptions import cut, shown
 from vantage.envs.interface import Array
-from vantage.envs.parts import leaves_of, names_of
+from vantage.envs.parts import Path, leaves_of, names_of
 from vantage.envs.space_json import space_from_json
 from vantage.envs.spaces import make_observer
 from vantage.specs import ArraySpec, EnvSpec
@@ -30,16 +30,18 @@ class Reader:
     """Reads observations for policies of one spec."""
 
     def __init__(self, spec: EnvSpec, kinds: Mapping[str, str]) -> None:
-        """`kinds` is the run's `EnvConfig.kinds_of_parts`."""
+        """`kinds` is the run's `EnvConfig.kinds_of_parts`; `spec.space` may have more parts."""
         self._kinds = kinds
         self._shifts = spec.shifts
         self._mapping = isinstance(spec.obs, Mapping)
         parts = spec.obs if isinstance(spec.obs, Mapping) else {WHOLE: spec.obs}
         self._parts: Mapping[str, ArraySpec] = parts
+        self._names = self._parts.keys() if self._mapping else None
         self._space: Any = None
         if spec.space is not None:
             space = space_from_json(spec.space)
-            obs, self._observe = make_observer(space, kinds=kinds, shifts=spec.shifts)
+            obs, self._observe = make_observer(space, kinds=kinds, shifts=spec.shifts,
+                                               only=self._names)
             if obs == spec.obs:  # else options of the run convert it otherwise
                 self._space = space
 
@@ -91,7 +93,7 @@ class Reader:
             return False
         if self._space is None:
             return True
-        space = self._leaf(name)
+        space = leaves_of(self._space)[self._path(name)]
         if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
             return array.dtype.kind == "f"
         part = self._parts[name]
@@ -102,11 +104,11 @@ class Reader:
     def _batch_of_environment(self, obs: Any) -> dict[str, Array] | None:
         """A batch from a vector of such environments: one more axis in front of each part."""
         try:
-            path = next(iter(leaves_of(self._space)))
-            size = np.shape(reduce(getitem, path, obs))[0]
+            size = np.shape(reduce(getitem, self._path(next(iter(self._parts))), obs))[0]
             if not size:
                 return None
-            _, observe = make_observer(self._space, (size,), self._kinds, self._shifts)
+            _, observe = make_observer(self._space, (size,), self._kinds, self._shifts,
+                                       self._names)
             converted = observe(obs)
         except (KeyError, IndexError, TypeError, ValueError):
             return None
@@ -116,11 +118,11 @@ class Reader:
         named = converted if self._mapping else {WHOLE: converted}
         return {name: part[None] for name, part in named.items()}
 
-    def _leaf(self, name: str) -> Any:
+    def _path(self, name: str) -> Path:
         if not self._mapping:
-            return self._space
-        leaves = leaves_of(self._space)
-        return next(leaves[path] for path, own in names_of(leaves).items() if own == name)
+            return ()
+        names = names_of(leaves_of(self._space))
+        return next(path for path, own in names.items() if own == name)
 
     def _refusal(self, obs: Any, why: str) -> str:
         own = [f"{name if self._mapping else ''} {_form(part)}".strip()

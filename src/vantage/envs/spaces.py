@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import reduce
 from operator import getitem
 from types import MappingProxyType
@@ -33,12 +33,13 @@ MOST_NUMBERS = 10**7
 
 
 def make_observer(space: gym.Space[Any], batch: Shape = (), kinds: Mapping[str, str] = NOTHING,
-                  shifts: Shifts = NOTHING) -> Observer:
+                  shifts: Shifts = NOTHING, only: Collection[str] | None = None) -> Observer:
     """The spec of `space`, and the conversion of its observations.
 
     Parts of nested Dict and Tuple spaces are named by their path; texts are left out. `batch` is
     the shape of the leading axes, () or (B,). `kinds` and `shifts` come from the config's obs_as
-    and obs_shift. Raises ConfigError for a space that no policy can read.
+    and obs_shift. With `only`, parts of other names are left out. Raises ConfigError for a space
+    that no policy can read.
     """
     parts = read_parts(space, batch, kinds)
     names = {part.name for part in parts.values()}
@@ -49,6 +50,8 @@ def make_observer(space: gym.Space[Any], batch: Shape = (), kinds: Mapping[str, 
     specs: dict[str, ArraySpec] = {}
     converters: dict[str, tuple[Path, Convert]] = {}
     for path, part in parts.items():
+        if only is not None and part.name not in only:
+            continue
         shift = shifts.get(part.name, ())
         specs[part.name], convert_part = shifted(part.spec, part.convert, shift)
         converters[part.name] = (path, convert_part)

@@ -13,6 +13,7 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import in_text
 from vantage.keys.objects import is_code
 from vantage.models.config import PolicyConfig
+from vantage.specs import is_part
 from vantage.types import EnvSpec
 
 MAX_WEIGHTS = 500_000_000
@@ -46,12 +47,13 @@ def _check_critic_obs(policy: PolicyConfig, spec: EnvSpec) -> None:
     if not names:
         return
     given = f"critic_obs={policy.critic_obs!r:.80}"
-    own = sorted({key.partition("/")[0] for key in spec.keys})
-    unknown = [name for name in names if name not in own]
+    own = spec.keys
+    unknown = [name for name in names if not any(is_part(key, (name,)) for key in own)]
     if unknown:
-        raise ConfigError(f"{given} names {unknown[0]!r}, and the observation "
-                          f"{'has ' + ', '.join(own) if own else 'is no Dict'}; name its parts")
-    if len({*names}) == len(own):
+        has = f"has {', '.join(own):.400}" if own else "is no Dict"
+        raise ConfigError(f"{given} names {unknown[0]!r}, and the observation {has}; name its "
+                          "parts")
+    if all(is_part(key, names) for key in own):
         raise ConfigError(f"{given} leaves the actor no part of the observation; leave one out")
     if not policy.separate:
         raise ConfigError(f"{given} needs a network of its own for the critic; give --separate")
