@@ -1,10 +1,12 @@
-"""A drone that chooses a tool and how hard to push: a Dict of discrete and continuous actions. Train it in seconds with
+"""A drone that chooses a tool and how hard to push: a Dict of discrete and continuous actions.
+
+Train it in seconds with
 
     python hybrid_actions.py
 
-or with `vantage train ppo --env hybrid_actions:Drone --steps 40k` in the directory of this file. The policy has a head
-for each part, and the log-probability of an action is the sum over its parts. `info["action_mask"]` is nested like the
-action space; parts without a mask may choose anything.
+or with `vantage train ppo --env hybrid_actions:Drone --steps 40k` in the directory of this file.
+The policy has a head for each part, and the log-probability of an action is the sum over its parts.
+`info["action_mask"]` is nested like the action space; parts without a mask may choose anything.
 """
 
 from __future__ import annotations
@@ -21,17 +23,22 @@ TOOLS = ("drill", "camera", "claw")
 
 
 class Drone(gym.Env[np.ndarray, dict[str, Any]]):
-    """Reach the place at 0 within 10 steps, then use the tool that the task asks for; pushing costs energy."""
+    """Reach the place at 0 within 10 steps, then use the tool that the task asks for.
+
+    Pushing costs energy.
+    """
 
     def __init__(self) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
         self.action_space = spaces.Dict({
             "push": spaces.Box(-50, 50, (1,), np.float32),  # newtons; the policy acts from -1 to 1
             "tool": spaces.Discrete(3),
-            "switches": spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(2))),  # use the tool; two lights
+            # use the tool; two lights
+            "switches": spaces.Tuple((spaces.Discrete(2), spaces.MultiBinary(2))),
         })
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None,
+              options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.place = float(self.np_random.uniform(-2, 2))
         self.task = int(self.np_random.integers(3))
@@ -62,10 +69,12 @@ def main() -> None:
     obs, info = env.reset(seed=1)
     over = False
     while not over:
-        action, _ = agent.act(obs, action_mask=info["action_mask"])  # as env.action_space.sample() would be
+        # as env.action_space.sample() would be
+        action, _ = agent.act(obs, action_mask=info["action_mask"])
         obs, reward, terminated, truncated, info = env.step(action)
         over = terminated or truncated
-        print(f"push {action['push'][0]:+.1f}, {TOOLS[action['tool']]}, switches {action['switches']}: {reward:+.2f}")
+        print(f"push {action['push'][0]:+.1f}, {TOOLS[action['tool']]}, "
+              f"switches {action['switches']}: {reward:+.2f}")
 
 
 if __name__ == "__main__":

@@ -142,9 +142,22 @@ def test_gymnasiums_vectors_stack_nested_masks() -> None:
     """A Dict of masks in info becomes a dict of arrays [B, ...], whose rows are each environment's."""
     vector = gym.vector.SyncVectorEnv([hybrid_envs.Masked] * 2)
     _, info = vector.reset(seed=3)
-    mask = {"gear": info["action_mask"]["gear"]}
+    mask = info["action_mask"]
     masker = make_masker(EnvSpec(VECTOR, SPEC, masked=True), (2,))
     rows = masker({"action_mask": mask}, np.zeros(2, bool))["action_mask"]
     goals = [env.unwrapped.goal for env in vector.envs]  # type: ignore[attr-defined]
     assert rows[:, :3].tolist() == [(np.arange(3) != goal).tolist() for goal in goals]
+    assert rows[:, 7:9].tolist() == [[False, True]] * 2
     vector.close()
+
+
+def test_gymnasiums_vectors_stack_tuples_of_masks_as_objects() -> None:
+    space = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])
+    masks = np.full(3, None, object)
+    masks[0] = ([1, 0], None)
+    masks[1] = (np.array([0, 1]), np.array([1, 1, 0]))
+    masker = make_masker(EnvSpec(VECTOR, make_actor(space)[0], masked=True), (3,))
+    rows = masker({"action_mask": masks}, np.array([False, False, True]))["action_mask"]
+    assert rows.astype(int).tolist() == [[1, 0, 1, 1, 1], [0, 1, 1, 1, 0], [1] * 5]
+    with pytest.raises(ValueError, match="allows no action"):
+        masker({"action_mask": masks}, np.zeros(3, bool))

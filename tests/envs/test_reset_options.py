@@ -64,10 +64,28 @@ def test_a_function_of_the_episode_becomes_stages() -> None:
     assert group.reset_options == '[[0, {"level": 1}]]'
 
 
+@pytest.mark.parametrize("given", [
+    lambda options: options, lambda options: [(0, options)], lambda options: lambda episode: options])
+def test_numbers_and_arrays_of_numpy_become_numbers_and_lists(given: Any) -> None:
+    options = {"a": np.float32(0.5), "b": np.arange(4).reshape(2, 2), "c": [np.int64(3), np.bool_(True)]}
+    for config in (vantage.configure("ppo", env=Leveled, reset_options=given(options)).env,
+                   vantage.EnvConfig(reset_options=given(options))):
+        assert config.reset_stages.at(0) == {"a": 0.5, "b": [[0, 1], [2, 3]], "c": [3, True]}
+
+
+def test_a_linear_curriculum_has_a_stage_for_every_episode() -> None:
+    config = vantage.configure("ppo", env=Leveled, reset_options=lambda e: {"level": min(1, e / 1000)})
+    assert len(config.env.reset_stages.starts) == 1001
+    assert [config.env.reset_stages.at(e) for e in (0, 1, 999, 10**6)] == [
+        {"level": level} for level in (0, 0.001, 0.999, 1)]
+
+
 @pytest.mark.parametrize(("options", "words"), [
     ("[1]", "no list of pairs"), ("{", "not JSON"), ("[[1, {}]]", "rise from 0"), ("[[0, {}], [0, {}]]", "rise from 0"),
-    (lambda episode: {"level": episode}, "1,000 stages before episode 1,000"),
-    (lambda episode: {"level": np.ones(2)}, "failed for 0: TypeError"), (lambda episode: 1, "returned a int")])
+    (lambda episode: {"text": "x" * 90 + str(episode)}, "keep options for more episodes"),
+    (lambda episode: 1, "returned a int"), ('{"level": NaN}', "not JSON"), ({"level": {1}}, "it has a set"),
+    ({"level": np.float32("nan")}, "JSON.*finite"), ([[0, {"level": np.array([np.inf])}]], "JSON.*finite"),
+    (lambda episode: {"level": np.nan}, "of episode 0 .*JSON.*finite")])
 def test_other_options_are_refused(options: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         vantage.configure("a2c", env=Leveled, reset_options=options)

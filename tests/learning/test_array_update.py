@@ -216,3 +216,12 @@ def test_acting_by_arrays_is_acting(action: ActionSpec, values: bool, policy: di
     torch.testing.assert_close(rollouts[1].behaviour, rollouts[0].behaviour)
     if values:
         torch.testing.assert_close(rollouts[1].values[0], rollouts[0].values[0])  # type: ignore[index]
+
+
+def test_a_dict_of_one_vector_acts_as_the_vector() -> None:
+    policy = PolicyConfig(hidden=(8,), obs_norm=True)
+    vector = ArraySpec("vector", (3,))
+    model = make_model(policy, EnvSpec({"at": vector}, DISCRETE), critic="state")
+    obs = np.ones((2, 3), np.float32)
+    assert MlpArrays(model).inputs({"at": obs}).tolist() == MlpArrays(
+        make_model(policy, EnvSpec(vector, DISCRETE), critic="state")).inputs(obs).tolist()

@@ -90,7 +90,7 @@ BOX, X, Y = spaces.Box(-1, 1, (1,), np.float32), np.float32([0.3]), np.float32([
 def test_whole_observations_and_those_without_the_part_are_read(space: Any, names: str, own: str, forms: Any) -> None:
     parts, _ = make_observer(space)
     spec = EnvSpec(parts, ActionSpec("box", (1,), (-9.0,), (9.0,)), space=space_to_json(space))
-    config = vantage.configure("a2c", separate=True, critic_obs=names, hidden="8")
+    config = vantage.configure("a2c", env="tiny:Hidden", separate=True, critic_obs=names, hidden="8")
     check_inputs(config.policy, spec)
     model = make_model(config.policy, spec, critic="state")
     agent = Agent(model, config, 0, "latest", {}, True)

@@ -1,7 +1,7 @@
 """Distributions of actions between two bounds: Beta, and a Gaussian squashed by tanh.
 
-They have the interface of those in `distributions`, without `kl`. Actions, densities and entropies are in the
-policy's units, between `low` and `high`.
+They have the interface of those in `distributions`, without `kl`. Actions, densities and entropies
+are in the policy's units, between `low` and `high`.
 """
 
 from __future__ import annotations
@@ -71,9 +71,10 @@ class SquashedGaussian:
 class Beta:
     """Independent Beta variables between the bounds; the parameters are all α, then all β.
 
-    a = low + (high - low) x,  log p(a) = Σ_i (α-1) log x + (β-1) log(1-x) - log B(α, β) - log(high - low)
+    a = low + (high - low) x
+    log p(a) = Σ_i (α-1) log x + (β-1) log(1-x) - log B(α, β) - log(high - low)
     H = Σ_i log B(α, β) - (α-1) ψ(α) - (β-1) ψ(β) + (α+β-2) ψ(α+β) + log(high - low)
-    mode = (α-1) / (α+β-2), for α and β above 1                     Chou et al. 2017, ICML, section 4
+    mode = (α-1) / (α+β-2), for α and β above 1                  Chou et al. 2017, ICML, section 4
     """
 
     low: tuple[float, ...]

@@ -88,7 +88,7 @@ def _joint_actor(space: gym.Space[Any], batch: Shape, *, scale: bool) -> tuple[A
 
 
 def _joint_spec(space: gym.Space[Any], parts: dict[str, ActionSpec]) -> ActionSpec:
-    """The spec of a Dict or Tuple space; ConfigError if a row of float32 cannot hold its actions."""
+    """The spec of a Dict or Tuple space; ConfigError if float32 cannot hold its actions."""
     described = space_to_json(space)
     if not parts or described is None:
         raise ConfigError(f"actions in {space!s:.200} are not supported: give a Dict or Tuple with "

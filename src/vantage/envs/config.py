@@ -7,7 +7,7 @@ from typing import Any
 
 from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, key, named_choices, read_json_object
-from vantage.keys.stages import Stages, sampled
+from vantage.keys.stages import Stages, text_of
 
 OBS_KINDS = ("auto", "image", "vector", "codes")
 """Values of `obs_as` for a part of the observation. Older runs have "bytes" for all parts."""
@@ -73,8 +73,8 @@ class EnvConfig:
 
     def __post_init__(self) -> None:
         given: Any = self.reset_options
-        if callable(given):
-            object.__setattr__(self, "reset_options", sampled(given, name="reset_options"))
+        if not isinstance(given, str | None):
+            object.__setattr__(self, "reset_options", text_of(given, name="reset_options"))
         check_fields(self)
         self.reset_stages  # noqa: B018  raises unless it is an object or a list of stages
         self.env_options  # noqa: B018  raises unless it is a JSON object

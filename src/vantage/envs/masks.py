@@ -81,8 +81,11 @@ def flat(mask: Any, space: gym.Space[Any] | None = None, batch: tuple[int, ...] 
     """A mask [*batch, A] as one array, also from one array per component of the action.
 
     For a Dict or Tuple `space`, masks may be nested as it is; a part without one, or with None, may
-    choose anything. ValueError for masks that do not fit a part.
+    choose anything. With a batch, tuples may be rows of an object array, as Gymnasium's vector
+    environments stack them. ValueError for masks that do not fit a part.
     """
+    if batch and _has_rows(mask, batch):
+        return _stacked([_row(mask, env) for env in range(*batch)], space)
     if space is not None and has_parts(mask, space):
         arrays = []
         for name, size, part in parts_of_mask(mask, space):
@@ -94,6 +97,27 @@ def flat(mask: Any, space: gym.Space[Any] | None = None, batch: tuple[int, ...] 
         return np.concatenate(arrays, axis=-1)
     in_parts = isinstance(mask, tuple | list) and any(map(np.ndim, mask))
     return np.concatenate(mask, axis=-1) if in_parts else np.asarray(mask)
+
+
+def _has_rows(mask: Any, batch: tuple[int, ...]) -> bool:
+    """Whether a part of `mask` is an array of objects, one for each environment."""
+    if isinstance(mask, Mapping):
+        return any(_has_rows(part, batch) for part in mask.values())
+    return isinstance(mask, np.ndarray) and mask.dtype == object and mask.shape == batch
+
+
+def _row(mask: Any, env: int) -> Any:
+    """The mask of one environment."""
+    if isinstance(mask, Mapping):
+        return {key: _row(part, env) for key, part in mask.items()}
+    return None if mask is None else mask[env]
+
+
+def _stacked(rows: list[Any], space: gym.Space[Any] | None) -> Array:
+    """Masks [B, A]; an environment without one, as where its episode is over, allows nothing."""
+    arrays = [None if row is None else flat(row, space) for row in rows]
+    size = next((array.shape for array in arrays if array is not None), (0,))
+    return np.stack([np.zeros(size, bool) if array is None else array for array in arrays])
 
 
 def has_parts(mask: Any, space: gym.Space[Any]) -> bool:

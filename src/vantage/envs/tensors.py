@@ -189,7 +189,7 @@ def _joint_actor(space: gym.Space[Any], spec: ActionSpec, num_envs: int, device:
 
 
 def side_by_side(mask: Any, space: gym.Space[Any], num_envs: int) -> Any:
-    """A mask that is nested as a Dict or Tuple `space` is as one tensor [B, A]; others unchanged."""
+    """A mask nested as a Dict or Tuple `space` as one tensor [B, A]; others unchanged."""
     if not has_parts(mask, space):
         return mask
     parts = parts_of_mask(mask, space)

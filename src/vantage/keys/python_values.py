@@ -13,7 +13,7 @@ from typing import Any
 
 from vantage.errors import ConfigError
 from vantage.keys.objects import ObjectName
-from vantage.keys.stages import sampled
+from vantage.keys.stages import text_of
 
 _PLAIN = (str, Integral, PathLike, Mapping, list, tuple, type(None))
 
@@ -23,14 +23,12 @@ def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
 
     ConfigError for any other object, except for keys that take code. `rules` are those of `key`.
     """
-    if name in ("env_kwargs", "reset_options") and isinstance(value, Mapping):
+    if name == "env_kwargs" and isinstance(value, Mapping):
         return _json_of(name, value)
     if name == "demonstrations" and isinstance(value, list | tuple):
         return ObjectName(f"<{len(value)} episodes>", value)
-    if name == "reset_options" and isinstance(value, list | tuple):
-        return json.dumps(value, default=_plain_number)
-    if name == "reset_options" and callable(value):
-        return sampled(value, name=name)
+    if name == "reset_options" and not isinstance(value, str | None):
+        return text_of(value, name=name)
     if name == "hidden" and isinstance(value, Mapping):
         raise ConfigError(f"hidden is a mapping of {', '.join(map(str, value))}; policy and critic "
                           "have layers of the same sizes: give a list such as 64,64, and "

@@ -70,8 +70,8 @@ class PolicyConfig:
     precision: str = key("float32", "precision of torsos for images; weights stay float32; auto: "
                          "bfloat16 on Atari where the CPU computes in it",
                          choices=("float32", "bfloat16", "auto"))
-    init_from: str | None = key(None, "run, .safetensors file or zoo:NAME to start from; its weights "
-                                      "and normalisers")
+    init_from: str | None = key(None, "run, .safetensors file or zoo:NAME to start from; its "
+                                      "weights and normalisers")
     init_checkpoint: str = key("auto", "checkpoint of --init-from: latest, best or a step; auto: "
                                        "best if there is one")
 

@@ -152,7 +152,7 @@ def make_head(in_features: int, action: ActionSpec, policy: PolicyConfig) -> Pol
 
 
 def check_bounds(action: ActionSpec, option: str, remedy: str, *, differ: bool = False) -> None:
-    """ConfigError for `option` unless all actions of a Box have bounds, which may have to differ."""
+    """ConfigError for `option` unless a Box has all bounds, which may have to differ."""
     if not all(is_bounded(low, high) and (low < high or not differ)
                for low, high in zip(action.low, action.high, strict=True)):
         raise ConfigError(f"{option} needs finite action bounds, at most {WIDEST:g} apart, but "

@@ -94,9 +94,9 @@ class MlpArrays:
         self._mask: ndarray | None = None
         self._model = model
         group = model.groups[0]
-        self._is_raw = (len(model.parts) == 1 and group.kind == "vector" and not group.one_hots
+        self._is_raw = (not model.keys and group.kind == "vector" and not group.one_hots
                         and model.policy.frame_stack == 1)
-        """The input is one vector, at most normalised."""
+        """The input is one vector, no Dict of it, at most normalised."""
         self._normalizer = cast(ObsNormalizer | None, dict(model.normalizers).get("0"))
 
     @np.errstate(all="ignore")

@@ -26,7 +26,7 @@ class PolicyStep(nn.Module):
     """`ActorCritic.step_with_values` on positional tensors, named by `inputs` and `outputs`.
 
     Actions, means and deviations are in the environment's units; the parameters of bounded
-    distributions have none. Parts of Dict and Tuple actions have outputs of their own, `action.NAME`.
+    distributions have none. Parts of Dict and Tuple actions have own outputs, `action.NAME`.
     A policy without state has no input `is_first`, one without masks no `action_mask`. One with
     critic_obs has neither these parts nor a critic: no value, and no state of the critic.
     """

@@ -29,9 +29,9 @@ Domain = list[Value] | Mapping[str, Any]
 
 UNSEARCHABLE = frozenset({
     "algo", "runtime", "env", "seed", "steps", "schedule_steps", "max_minutes", "eval_every",
-    "eval_every_seconds", "eval_episodes", "eval_deterministic", "max_eval_share", "env_kwargs", "reset_options",
-    "atari_protocol", "action_subset", "frame_skip", "max_frames", "noop_max", "random_start",
-    "fire_on_reset", "max_episode_steps", "return_window"})
+    "eval_every_seconds", "eval_episodes", "eval_deterministic", "max_eval_share", "env_kwargs",
+    "reset_options", "atari_protocol", "action_subset", "frame_skip", "max_frames", "noop_max",
+    "random_start", "fire_on_reset", "max_episode_steps", "return_window"})
 """Keys that define how trials are compared."""
 
 
