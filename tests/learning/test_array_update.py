@@ -23,6 +23,7 @@ from vantage.learning.step_metrics import StepLoss
 from vantage.learning.weights import FlatParameters
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model
+from vantage.models.config import PolicyConfig
 from vantage.models.mlp_arrays import MlpArrays
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
