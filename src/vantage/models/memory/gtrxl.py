@@ -58,7 +58,8 @@ class Gtrxl(nn.Module):
                state: State) -> Float[Tensor, "T B M"]:
         return self._attend(features, is_first, state)[0]
 
-    def _attend(self, features: Tensor, is_first: Tensor, state: State) -> tuple[Tensor, list[Tensor]]:
+    def _attend(self, features: Tensor, is_first: Tensor,
+                state: State) -> tuple[Tensor, list[Tensor]]:
         """Outputs [T, B, M], and each layer's inputs [B, W+T, M], those of the window first."""
         window, count = state
         visible = visible_steps(is_first, count, window=self.window)
@@ -102,6 +103,12 @@ class RelativeAttention(nn.Module):
     a head; q, k and r are linear in the input of i, the input of j and the encoded distance.
     """
 
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    distance: nn.Linear
+    output: nn.Linear
+
     def __init__(self, size: int, num_heads: int, *, init: str) -> None:
         super().__init__()
         self.num_heads = num_heads
@@ -115,25 +122,23 @@ class RelativeAttention(nn.Module):
     def forward(self, inputs: Float[Tensor, "B S M"], visible: Bool[Tensor, "B T S"],
                 distances: Float[Tensor, "D M"]) -> Float[Tensor, "B T M"]:
         num_steps, span = visible.shape[1:]
-        query = self._heads(self.query(inputs[:, span - num_steps:]))
+        query = torch.unflatten(self.query(inputs[:, span - num_steps:]), -1, (self.num_heads, -1))
         # (W x) q = x (Wᵀ q): the weights of keys and values are applied to the queries and to the
         # weighted means. A step then costs no products of weights with the whole window.
         by_content = self._back(query + self.content_bias, self.key).flatten(1, 2)
-        scores = (by_content @ inputs.transpose(1, 2)).unflatten(1, (num_steps, self.num_heads))
+        each_head = (num_steps, self.num_heads)
+        scores = torch.unflatten(by_content @ inputs.transpose(1, 2), 1, each_head)
         by_distance = self._back(query + self.distance_bias, self.distance) @ distances.T
         scores = scores + skewed(by_distance.transpose(1, 2)).transpose(1, 2)
         scores = scores * (query.shape[-1] ** -0.5)
         weights = scores.masked_fill(~visible.unsqueeze(2), -torch.inf).softmax(-1)
-        means = (weights.flatten(1, 2) @ inputs).unflatten(1, (num_steps, self.num_heads))
+        means = torch.unflatten(weights.flatten(1, 2) @ inputs, 1, each_head)
         values = torch.einsum("bthm,hdm->bthd", means, self._heads_of(self.value))
         return cast(Tensor, self.output(values.flatten(2)))
 
-    def _heads(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, (self.num_heads, -1))
-
     def _heads_of(self, layer: nn.Linear) -> Tensor:
         """The weights [H, M/H, M]."""
-        return layer.weight.unflatten(0, (self.num_heads, -1))
+        return torch.unflatten(layer.weight, 0, (self.num_heads, -1))
 
     def _back(self, query: Tensor, layer: nn.Linear) -> Tensor:
         """Each head's query [B, T, H, M/H] times the weights of its keys: [B, T, H, M]."""
@@ -155,7 +160,7 @@ class Gate(nn.Module):
         if init != "torch":
             nn.init.zeros_(self.of_new.bias)
             for layer in (self.of_new, self.of_stream, self.of_reset):
-                for weight in layer.weight.data.split(size):
+                for weight in layer.weight.data.chunk(len(layer.weight) // size):
                     fill(weight, init)
         self.of_new.bias.data[size:2 * size] = -2
 
@@ -192,7 +197,7 @@ def skewed(by_distance: Float[Tensor, "B H T D"]) -> Float[Tensor, "B H T S"]:
     num_steps, num_distances = by_distance.shape[-2:]
     span = num_distances - 1 + num_steps
     padded = F.pad(by_distance, (0, num_steps)).flatten(-2)
-    return padded[..., :num_steps * span].unflatten(-1, (num_steps, span))
+    return torch.unflatten(padded[..., :num_steps * span], -1, (num_steps, span))
 
 
 def encoded_distances(window: int, size: int) -> Float[Tensor, "D M"]:
