@@ -33,7 +33,8 @@ def random_rollout(model: ActorCritic, length: int, num_envs: int, *, masked: bo
     mask = torch.rand(length + 1, num_envs, model.distribution.num_params) < 0.7 if masked else None
     if mask is not None:
         mask[..., 0] = True
-    state = tuple(map(torch.randn_like, model.initial_state(num_envs)))
+    state = tuple(torch.randn_like(part) if part.is_floating_point() else part + 2  # a count of past steps
+                  for part in model.initial_state(num_envs))
     with torch.no_grad():
         params, values = model.unroll(obs, is_first, state, mask)
     actions = model.distribution.sample(params[:-1], torch.Generator().manual_seed(seed))

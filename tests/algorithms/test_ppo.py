@@ -99,7 +99,8 @@ def test_one_epoch_over_one_minibatch_has_the_gradient_of_a2c(policy: dict[str, 
     torch.testing.assert_close(gradient(loss, model), gradient(expected, model), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("policy", [{}, {"frame_stack": 3, "stack_pad": "repeat"}, {"memory": "lstm"}], ids=str)
+@pytest.mark.parametrize("policy", [{}, {"frame_stack": 3, "stack_pad": "repeat"}, {"memory": "lstm"},
+                                    {"memory": "gtrxl", "memory_window": 3}], ids=str)
 def test_minibatches_hold_every_step_once_with_the_memory_that_acted(policy: dict[str, Any]) -> None:
     model = model_of(**policy)
     rollout = random_rollout(model, T, B)

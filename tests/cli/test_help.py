@@ -38,7 +38,7 @@ def test_help_shows_the_algorithms_own_keys_in_groups_with_the_defaults_in_force
     assert "acer on CartPole-v1" in acer and "a3c on Pong" in a3c
     assert "--lock" in a3c and "(default: linear:4e-4:0)" in a3c and "--replay-start" not in a3c
     assert "--lock" in words("train", "acer", "--runtime", "hogwild")
-    assert "none|lstm|gru" in a3c and "(default: lstm)" in a3c
+    assert "none|lstm|gru|gtrxl" in a3c and "(default: lstm)" in a3c
     assert "--trials INT" in words("search", "a2c") and "(default: auto)" in words("evaluate")
 
 

@@ -111,10 +111,10 @@ def test_a_time_limit_in_env_kwargs_points_at_its_key(
 
 def test_remedies_are_keywords_in_python_and_flags_in_the_command(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(vantage.ConfigError, match="give memory='lstm' or gru"):
+    with pytest.raises(vantage.ConfigError, match="give memory='lstm', gru or gtrxl"):
         vantage.configure("acer", env="CartPole-v1", burn_in=1)
     assert main(["train", "acer", "--env", "CartPole-v1", "--burn-in", "1", "--dry-run"]) == 2
-    assert "give --memory lstm or gru" in capsys.readouterr().err
+    assert "give --memory lstm, gru or gtrxl" in capsys.readouterr().err
     run = train_shortly(tmp_path / "run", "CartPole-v1")
     with pytest.raises(vantage.ConfigError, match="give a larger total with steps to go on"):
         next(vantage.Trainer.resume(run))

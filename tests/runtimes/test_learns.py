@@ -20,6 +20,9 @@ LEARNT = 0.92  # of the 1 that the best policy gets
 LSTM, FRAMES = {"memory": "lstm", "memory_size": 16}, {"frame_stack": 4}
 ACER = {"algo": "acer", "replay_start": 200, "replay_size": 5_000}
 PPO = {"algo": "ppo", "rollout_length": 16, "minibatch_size": 32, "epochs": 4, "lr": "3e-3"}
+# Rollouts are shorter than the three steps to the cue, and the window just reaches it.
+ACROSS_ROLLOUTS = {"rollout_length": 2, "num_envs": 16, "minibatch_size": 16, "memory": "gtrxl", "memory_size": 16,
+                   "memory_window": 3, "memory_layers": 1, "memory_heads": 2}
 
 
 def learn(env: str, folder: Path, steps: int, *, until: float | None = None, **options: object) -> tuple[Agent, float]:
@@ -47,6 +50,7 @@ def greedy(agent: Agent, obs: Any) -> np.ndarray:
     ("Recall", 25_000, FRAMES | {"rollout_length": 10}),
     ("Recall", 10_000, LSTM | ACER | {"rollout_length": 10}),
     ("Recall", 20_000, LSTM | PPO),
+    ("Recall", 20_000, PPO | ACROSS_ROLLOUTS),
     ("TwoSwitches", 15_000, {}),
     ("TwoSwitches", 15_000, {"env_kwargs": '{"binary": true}'}),
     ("Picture", 20_000, {"network": "mlp"}),

@@ -68,6 +68,7 @@ POLICIES: dict[str, tuple[EnvSpec, dict[str, Any]]] = {
     "frame-stack": (EnvSpec(IMAGE, DISCRETE), {"frame_stack": 3, "network": "universe", "stack_pad": "repeat",
                                               "norm": "layer"}),
     "lstm": (SIMPLE, {"memory": "lstm", "algo": "acer"}),
+    "gtrxl": (SIMPLE, {"memory": "gtrxl", "memory_size": 8, "memory_window": 5, "memory_layers": 1}),
     "continuous": (EnvSpec(VECTOR, BOX), {"std": "state", "min_std": 0.5, "obs_norm": True, "separate": True}),
     "dictionary": (EnvSpec({"pos/x": VECTOR, "camera": IMAGE}, DISCRETE),
                    {"obs_norm": True, "frame_stack": 2, "network": "mlp"}),

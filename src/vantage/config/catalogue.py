@@ -17,7 +17,7 @@ _ALGORITHMS = """algorithms
   acer       off-policy from a replay: Retrace, truncated weights, trust region (Wang et al. 2017)
 """
 
-_NETWORKS = """networks, with --memory none, lstm or gru, and --frame-stack N
+_NETWORKS = """networks, with --memory none, lstm, gru or gtrxl, and --frame-stack N
   mlp        for vectors: widths by --hidden
   a3c        2 convolutions of 16 and 32, 256 (Mnih et al. 2016)
   nature     3 convolutions of 32, 64, 64, then 512 (Mnih et al. 2015)

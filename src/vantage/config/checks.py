@@ -54,8 +54,11 @@ def _network_keys_without_effect(config: Config) -> dict[str, str]:
         no_deviation = "with distribution=beta, which has no deviation; leave it out"
         reasons |= dict.fromkeys(("std", "min_std", "std_lr_scale", "log_std_init"), no_deviation)
     if policy.memory == "none":
-        no_memory = "without a memory; give --memory lstm or gru, or leave it out"
+        no_memory = "without a memory; give --memory lstm, gru or gtrxl, or leave it out"
         reasons |= dict.fromkeys(("memory_size", "bptt"), no_memory)
+    if policy.memory != "gtrxl":
+        no_window = f"with memory={policy.memory}; give --memory gtrxl, or leave it out"
+        reasons |= dict.fromkeys(("memory_window", "memory_layers", "memory_heads"), no_window)
     if policy.frame_stack == 1:
         reasons["stack_pad"] = ("on single observations; give a --frame-stack above 1, or leave "
                                 "it out")
@@ -193,7 +196,11 @@ def _network_problems(config: Config) -> Iterator[str]:
     burn_in = getattr(config.algorithm, "burn_in", 0)
     shortest = min(runtime.rollout_lengths)
     if burn_in and policy.memory == "none":
-        yield f"burn_in={burn_in} warms up a memory, and memory=none; give --memory lstm or gru"
+        yield (f"burn_in={burn_in} warms up a memory, and memory=none; give --memory lstm, gru or "
+               "gtrxl")
+    if policy.memory == "gtrxl" and policy.memory_size % policy.memory_heads:
+        yield (f"memory_size={policy.memory_size} cannot be split among "
+               f"memory_heads={policy.memory_heads}; give a multiple of it")
     if burn_in >= shortest:
         yield (f"burn_in={burn_in} leaves nothing of a rollout of {shortest} steps; give a "
                "smaller one")

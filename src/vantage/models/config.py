@@ -26,9 +26,15 @@ class PolicyConfig:
                              choices=("joint", "separate"))
     norm: str = key("none", "normalisation before each activation of the torso",
                     choices=("none", "layer", "batch"))
-    memory: str = key("none", "memory after the torso: none, lstm, gru, or module:Class",
-                      choices=("none", "lstm", "gru"), open=True)
+    memory: str = key("none", "memory after the torso: none, lstm, gru, gtrxl (a transformer), or "
+                              "module:Class",
+                      choices=("none", "lstm", "gru", "gtrxl"), open=True)
     memory_size: int = key(256, "units of the memory", low=1, high=65_536)
+    memory_window: int = key(128, "past steps that a gtrxl attends to, across rollouts", low=1,
+                             high=4096)
+    memory_layers: int = key(2, "layers of a gtrxl", low=1, high=64)
+    memory_heads: int = key(4, "attention heads of each layer of a gtrxl; they divide memory_size",
+                            low=1, high=64)
     bptt: bool = key(True, "backpropagate through the whole rollout; off: one-step gradients from "
                            "the stored states")
     frame_stack: int = key(1, "stacked observations, including the newest", low=1, high=64)

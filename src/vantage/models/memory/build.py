@@ -14,6 +14,7 @@ from vantage.keys.import_paths import load_class
 from vantage.keys.objects import line_of
 from vantage.models.config import PolicyConfig
 from vantage.models.memory.gru import Gru
+from vantage.models.memory.gtrxl import Gtrxl
 from vantage.models.memory.interface import Memory
 from vantage.models.memory.lstm import Lstm
 from vantage.models.memory.trial import NotAMemoryError, try_memory
@@ -27,6 +28,9 @@ def make_memory(policy: PolicyConfig, input_size: int) -> Memory:
     sizes = {"input_size": input_size, "memory_size": policy.memory_size}
     if policy.memory in _BUILT_IN:
         return _BUILT_IN[policy.memory](**sizes, init=policy.init)
+    if policy.memory == "gtrxl":
+        return Gtrxl(**sizes, window=policy.memory_window, num_layers=policy.memory_layers,
+                     num_heads=policy.memory_heads, init=policy.init)
     target = load_class(policy.memory, what="memory")
     try:
         memory = target if isinstance(target, nn.Module) else target(**sizes)
