@@ -14,7 +14,8 @@ from vantage.errors import ConfigError
 from vantage.learning.cloning import Cloning
 from vantage.learning.demonstrations import Demonstrations, of_episodes
 from vantage.learning.weights import FlatParameters
-from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.build import make_model
 from vantage.models.config import PolicyConfig
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,7 @@ from vantage.runs.metrics import read_metrics
 
 SHORT: dict[str, Any] = {"env": "tiny:Bandit", "num_envs": 2, "rollout_length": 8, "hidden": [4], "steps": 96,
                          "threads": 1, "eval_episodes": 2, "tensorboard": False}
+EPISODES = [{"observations": np.zeros((5, 4)), "actions": np.zeros(4, int)}] * 2
 CASES: dict[str, dict[str, Any]] = {
     "a2c": {"eval_every": 16, "max_eval_share": 1},
     "a2c with vtrace": {"vtrace": True, "eval_every": 0, "max_minutes": 9},
@@ -23,6 +25,7 @@ CASES: dict[str, dict[str, Any]] = {
     "acer": {"eval_every": 0, "replay_start": 0},
     "acer of a Box": {"eval_every": 0, "replay_start": 0, "env": "Pendulum-v1"},
     "a2c with a success": {"eval_every": 16, "max_eval_share": 1, "env": "tiny:Leveled"},
+    "ppo with demonstrations": {"eval_every": 0, "env": "CartPole-v1", "demonstrations": EPISODES},
     "a3c": {"eval_every": 0, "num_workers": 1}}
 DOCUMENTED = Path(__file__).parents[2] / "docs/training.md"
 

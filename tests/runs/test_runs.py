@@ -120,7 +120,7 @@ def test_a_config_without_a_key_has_its_default(tmp_path: Path) -> None:
     run = create(tmp_path)
     former = run.config.flat()
     del former["log_weights"]
-    (run.path / "config.json").write_text(json.dumps(former))
+    (run.path / "config.json").write_text(json.dumps(former, default=lambda schedule: schedule.text))
     assert RunDirectory.open(run.path).config == run.config
 
 

@@ -172,7 +172,7 @@ def test_a_loss_that_is_not_finite_is_named_by_a_rank_without_a_part_of_the_mini
     (learner,) = learners(configure(hidden="8"), 1)
     empty = part(rollout, slice(0, 0))
     with pytest.raises(NonFiniteError, match="weights were not changed"):
-        loss = learner._backward((learner.flat.parameters[0].sum() * torch.nan, {}), empty.valid)
+        loss = learner._backward(None, (learner.flat.parameters[0].sum() * torch.nan, {}), empty.valid)
         learner._move(loss, "rewards", empty.rewards, 0)
 
 
