@@ -178,9 +178,14 @@ def action_rows(actions: Any, action: ActionSpec) -> Array:
         value = rows[outside][0]
         raise ValueError(f"action {value:g} is not within {low[column]:g} and {high[column]:g}; "
                          "give actions in the environment's units, choices from 0, and clip others")
-    dtype = np.int64 if whole.all() else np.float64
-    clipped: Array = np.clip(rows, low, high).astype(dtype).reshape(-1, *action.shape)
-    return clipped
+    return within_bounds(rows.reshape(-1, *action.shape), action)
+
+
+def within_bounds(actions: Array, action: ActionSpec) -> Array:
+    """Actions [T, *action] clipped to their bounds: int64 if all are choices, else float64."""
+    low, high, whole = columns_of(action)
+    clipped = np.clip(actions.reshape(len(actions), -1), low, high)
+    return clipped.astype(np.int64 if whole.all() else np.float64).reshape(actions.shape)
 
 
 def columns_of(action: ActionSpec) -> tuple[Array, Array, Array]:

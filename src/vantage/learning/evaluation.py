@@ -56,7 +56,7 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
         yield
         params, state = model.step(position.obs, position.is_first, position.state,
                                    position.action_mask)
-        step = step_envs(envs, _choose(model, params, generator, deterministic=deterministic))
+        step = step_envs(envs, choose(model, params, generator, deterministic=deterministic))
         position = Position.after(step, state, device)
         is_first = to_numpy(step.is_first)
         scores = np.where(is_first, 0.0, scores + to_numpy(step.rewards))
@@ -102,7 +102,7 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
         params, values, state = model.step_with_values(
             position.obs, position.is_first, position.state, position.action_mask)
         yield GameStep(float(values[0]), score, length, ended)
-        step = step_envs(envs, _choose(model, params, generator, deterministic=deterministic))
+        step = step_envs(envs, choose(model, params, generator, deterministic=deterministic))
         position = Position.after(step, state, device)
         ended = bool(step.episodes)
         if step.is_first[0]:
@@ -122,7 +122,7 @@ def _check_fits(model: ActorCritic, envs: Environments) -> None:
                           f"{trained}; restore the environment, or the config that names it")
 
 
-def _choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *,
+def choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *,
             deterministic: bool) -> Tensor:
     """Actions [B, *action] of the distributions with parameters `params` [B, P]."""
     distribution = model.distribution

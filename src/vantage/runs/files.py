@@ -90,6 +90,12 @@ def replacing(path: Path, mark: object = "new") -> Iterator[Path]:
             temporary.unlink()
 
 
+def check_name(output: str | Path, *suffixes: str) -> None:
+    """ConfigError if the name of `output` ends in none of the `suffixes`, if any are given."""
+    if suffixes and Path(output).suffix.lower() not in suffixes:
+        raise ConfigError(f"{output}: the name must end in {' or '.join(suffixes)}")
+
+
 @contextlib.contextmanager
 def whole_file(output: str | Path, *suffixes: str) -> Iterator[Path]:
     """A temporary path that replaces `output` when the block ends, and is removed when it raises.
@@ -97,8 +103,7 @@ def whole_file(output: str | Path, *suffixes: str) -> Iterator[Path]:
     ConfigError if the name ends in none of the `suffixes`, or the file cannot be written.
     """
     output = Path(output)
-    if suffixes and output.suffix.lower() not in suffixes:
-        raise ConfigError(f"{output}: the name must end in {' or '.join(suffixes)}")
+    check_name(output, *suffixes)
     if output.is_dir():
         raise ConfigError(f"{output} is a directory; choose another output")
     try:

@@ -20,9 +20,11 @@ from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.learning.act_inputs import to_numpy
 from vantage.learning.collect import Position, reset_envs, step_envs
-from vantage.learning.demonstrations import Array, Demonstrations, columns_of
+from vantage.learning.demonstrations import Array, Demonstrations, within_bounds
+from vantage.learning.evaluation import choose
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.demonstration_file import SUFFIX, write_demonstrations
+from vantage.runs.files import check_name
 from vantage.runs.handed_over import handed_over
 from vantage.types import EnvSpec
 
@@ -65,13 +67,9 @@ class Games:
             raise ConfigError("no game was played to its end, so there are no demonstrations to "
                               "write; play one")
         obs, actions, masks, rewards = zip(*rows, strict=True)
-        low, high, whole = columns_of(self._spec.action)
-        stacked = np.stack(actions)
-        flat = np.clip(stacked.reshape(len(rows), -1), low, high)
-        dtype = np.int64 if whole.all() else np.float64
         return Demonstrations(
             {name: np.stack([each[name] for each in obs]) for name in obs[0]},
-            flat.astype(dtype).reshape(stacked.shape), tuple(self.lengths),
+            within_bounds(np.stack(actions), self._spec.action), tuple(self.lengths),
             np.stack(masks) if self._spec.masked else None, np.array(rewards, np.float32))
 
 
@@ -90,8 +88,7 @@ def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episod
     an output that cannot be written.
     """
     objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
-    if Path(output).suffix.lower() != SUFFIX:
-        raise ConfigError(f"{output}: the name must end in {SUFFIX}")
+    check_name(output, SUFFIX)
     agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed,
                                        trust=trust, call="record_demonstrations", objects=objects)
     config = agent.config
@@ -110,7 +107,6 @@ def _play(model: ActorCritic, envs: Environments, episodes: int, *, deterministi
           generator: torch.Generator) -> Games:
     device = next(model.parameters()).device
     games = Games(envs.spec)
-    distribution = model.distribution
 
     def begin() -> Position:
         return Position.after(reset_envs(envs), model.initial_state(envs.num_envs), device)
@@ -120,10 +116,7 @@ def _play(model: ActorCritic, envs: Environments, episodes: int, *, deterministi
     while len(games.lengths) < episodes:
         params, state = model.step(position.obs, position.is_first, position.state,
                                    position.action_mask)
-        if deterministic:
-            actions = distribution.mode(params)
-        else:
-            actions = distribution.sample(params, generator)
+        actions = choose(model, params, generator, deterministic=deterministic)
         before = copied(position.obs)
         step = step_envs(envs, actions)
         games.add(before, position.action_mask, to_numpy(actions)[0], step)

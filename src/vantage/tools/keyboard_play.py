@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from vantage.envs.options import subset_names
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.runs.demonstration_file import SUFFIX, write_demonstrations
+from vantage.runs.files import check_name
 from vantage.specs import ActionSpec
 from vantage.tools.demonstrations import Games, copied
 from vantage.tools.frames import draw_frame, score_text
@@ -47,8 +47,8 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
     that keys cannot express.
     """
     output = config.cloning.demonstrations
-    if output is not None and Path(output).suffix.lower() != SUFFIX:
-        raise ConfigError(f"{output}: the name must end in {SUFFIX}")
+    if output is not None:
+        check_name(output, SUFFIX)
     in_env_units = replace(config.env, scale_actions=False)  # as keys are given
     with closing(make_single(in_env_units, seed=config.run.seed, stream=STREAM)) as envs:
         # The environment is built by its first reset and has no keys before.

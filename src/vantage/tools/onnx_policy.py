@@ -72,9 +72,8 @@ class PolicyStep(nn.Module):
             params, *value, state = self.model.step_with_values(obs, is_first, state, mask)
         parameters: list[Tensor] = []
         actions: list[Tensor] = []
-        sizes = [part.num_params for part in self.parts.values()]
-        for part, to_env, own in zip(self.parts.values(), self.to_env,
-                                     torch.split(params, sizes, -1), strict=True):
+        pairs = Joint(tuple(self.parts.values())).split(params)
+        for (part, own), to_env in zip(pairs, self.to_env, strict=True):
             mode = part.mode(own)
             if isinstance(to_env, BoxToEnv):
                 mode, clipped = to_env(mode)
