@@ -21,17 +21,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from time import time
 
+from contestants import TITLES, installed, thread_limits
 from peer_settings import PEERS, peer_model
 
 SCORES = {"CartPole-v1": 475, "LunarLander-v3": 200, "Acrobot-v1": -100, "Pendulum-v1": -200,
           "Hopper-v5": 2_000, "HalfCheetah-v5": 2_000, "Pong": 18}
 SAMPLED = {"Pong"}
-TITLES = {"vantage": "Vantage", "sb3": "Stable-Baselines3", "sbx": "SBX"}
 FIELDS = ("env", "library", "seed", "seconds", "steps", "score")
 EPISODES = 20
 
@@ -115,14 +114,10 @@ def run_one(args: argparse.Namespace) -> None:
 def measure(library: str, env: str, seed: int, args: argparse.Namespace) -> dict[str, object]:
     """The row of one contestant, from a process of its own on the first `--cores` cores."""
     cores = sorted(os.sched_getaffinity(0))[:args.cores]
-    number = str(len(cores))
-    threads = {name: number for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    if args.cores == 1:
-        threads["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     command = [sys.executable, __file__, env, "--one", library, "--seeds", str(seed), "--every", str(args.every),
                "--limit", str(args.limit), "--started", str(time())]
-    ended = subprocess.run(command, env=os.environ | threads, text=True, check=True, stdout=subprocess.PIPE,
-                           preexec_fn=lambda: os.sched_setaffinity(0, cores))
+    ended = subprocess.run(command, env=os.environ | thread_limits(len(cores)), text=True, check=True,
+                           stdout=subprocess.PIPE, preexec_fn=lambda: os.sched_setaffinity(0, cores))
     seconds, steps, score = ended.stdout.split("result ")[-1].split()
     return {"env": env, "library": library, "seed": seed, "seconds": round(float(seconds), 1), "steps": int(steps),
             "score": round(float(score), 1)}
@@ -159,8 +154,7 @@ def main() -> None:
     if args.out.exists():
         rows = list(csv.DictReader(args.out.open()))
     done = {(row["env"], row["library"], str(row["seed"])) for row in rows}
-    modules = {"sb3": "stable_baselines3"}
-    libraries = [each for each in args.libraries if find_spec(modules.get(each, each))]
+    libraries = installed(args.libraries)
     for env in args.envs:
         for number, seed in enumerate(args.seeds):
             for place in range(len(libraries)):

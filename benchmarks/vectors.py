@@ -18,13 +18,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from contestants import TITLES, installed, thread_limits
+
 NAMES = {"ppo": ("vantage", "sb3", "sbx"), "a2c": ("vantage", "sb3")}
-TITLES = {"vantage": "Vantage", "sb3": "Stable-Baselines3", "sbx": "SBX"}
 NUM_ENVS = 8
 ROLLOUT_LENGTH = {"ppo": 128, "a2c": 16}
 
@@ -78,11 +78,9 @@ def baselines_rate(name: str, algo: str, env: str, seconds: float, warm_up: floa
 
 def measure(name: str, args: argparse.Namespace) -> float:
     """The rate of one contestant in a process of its own."""
-    threads = {variable: "1" for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    limits = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
     command = [sys.executable, __file__, "--one", name, "--algo", args.algo, "--env", args.env,
                "--seconds", str(args.seconds), "--warm-up", str(args.warm_up)]
-    ended = subprocess.run(command, env=os.environ | threads | limits, text=True, check=True,
+    ended = subprocess.run(command, env=os.environ | thread_limits(), text=True, check=True,
                            stdout=subprocess.PIPE)
     return float(ended.stdout.split()[-1])
 
@@ -101,8 +99,7 @@ def main() -> None:
         common = (args.algo, args.env, args.seconds, args.warm_up)
         print(rate(*common) if rate else baselines_rate(args.one, *common))
         return
-    names = [name for name in NAMES[args.algo] if name == "vantage"
-             or find_spec({"sb3": "stable_baselines3"}.get(name, name))]
+    names = installed(NAMES[args.algo])
     rates: dict[str, list[float]] = {name: [] for name in names}
     for number in range(args.rounds):
         for name in names if number % 2 == 0 else reversed(names):
