@@ -20,8 +20,8 @@ from vantage.envs.make import make_single
 from vantage.envs.policy_env import PolicyEnv
 from vantage.envs.reader import Reader
 from vantage.errors import ConfigError
-from vantage.keys.fields import method_elsewhere
 from vantage.keys.objects import shown_name
+from vantage.keys.suggestions import method_elsewhere
 from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model

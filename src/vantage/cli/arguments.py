@@ -20,8 +20,9 @@ from vantage.config.configure import defaults, with_defaults
 from vantage.config.num_envs import merged
 from vantage.config.presets.games import env_of_preset
 from vantage.errors import ConfigError
-from vantage.keys.fields import kinds_of, suggestion
+from vantage.keys.fields import kinds_of
 from vantage.keys.objects import is_code
+from vantage.keys.suggestions import suggestion
 
 _NOT_GIVEN = "\0"
 """Stands for a flag that is absent; no argument of a process contains it."""

@@ -20,8 +20,8 @@ from vantage.cli.arguments import read
 from vantage.cli.parsing import first_line
 from vantage.cli.stop_signals import Stopped
 from vantage.errors import ConfigError, EnvError, VantageError, flags_in_errors
-from vantage.keys.fields import nearest
 from vantage.keys.other_libraries import COMMANDS as OTHERS
+from vantage.keys.suggestions import nearest
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     command.__name__.rstrip("_"): command for command in (

@@ -28,19 +28,12 @@ from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
-from vantage.keys.fields import (
-    check_fields,
-    convert,
-    kinds_of,
-    plain,
-    read_json_object,
-    suggestion,
-    type_hints,
-)
+from vantage.keys.fields import check_fields, convert, kinds_of, plain, read_json_object, type_hints
 from vantage.keys.import_paths import load_class
 from vantage.keys.objects import ObjectName, is_object, pack, shown_name, unpack
 from vantage.keys.python_values import config_value
 from vantage.keys.schedules import Schedule, value_at
+from vantage.keys.suggestions import suggestion
 from vantage.learning.config import CloningConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
 

@@ -28,9 +28,10 @@ from vantage.envs.build import copying, is_built, num_built
 from vantage.envs.ids import EnvId, resolve_env
 from vantage.envs.options import check_options
 from vantage.errors import ConfigError
-from vantage.keys.fields import convert, nearest
+from vantage.keys.fields import convert
 from vantage.keys.import_paths import colon_form
 from vantage.keys.objects import is_code
+from vantage.keys.suggestions import nearest
 from vantage.models.config import PolicyConfig
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from vantage._host.extras import install_command
 from vantage.envs.config import EnvConfig
 from vantage.envs.known_packages import hint
 from vantage.errors import ConfigError
-from vantage.keys.fields import nearest
 from vantage.keys.import_paths import colon_form, load_class
 from vantage.keys.objects import is_code, is_object
+from vantage.keys.suggestions import nearest
 
 Family = Literal["atari", "classic", "box2d", "mujoco", "toy_text", "other"]
 FAMILIES: dict[str, Family] = {"classic_control": "classic", "box2d": "box2d", "mujoco": "mujoco",

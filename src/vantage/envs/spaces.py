@@ -19,7 +19,7 @@ from vantage.envs.leaves import Convert, Part, Shape, read_leaf
 from vantage.envs.offsets import Shifts, shifted
 from vantage.envs.parts import Path, leaves_of, names_of, texts_of
 from vantage.errors import ConfigError
-from vantage.keys.fields import nearest
+from vantage.keys.suggestions import nearest
 from vantage.specs import ArraySpec, EnvSpec
 
 Observer = tuple[ArraySpec | Mapping[str, ArraySpec], Convert]

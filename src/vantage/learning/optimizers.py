@@ -17,7 +17,7 @@ from torch.optim.adam import adam
 from torch.optim.rmsprop import rmsprop
 
 from vantage.errors import ConfigError
-from vantage.keys.fields import nearest
+from vantage.keys.suggestions import nearest
 from vantage.learning.config import OptimizerConfig
 
 STATISTICS: Mapping[str, Mapping[str, float]] = {

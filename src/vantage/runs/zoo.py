@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vantage.errors import ConfigError
-from vantage.keys.fields import nearest
+from vantage.keys.suggestions import nearest
 from vantage.runs.meta import read_object
 
 PREFIX = "zoo:"

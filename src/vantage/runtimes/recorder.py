@@ -139,6 +139,8 @@ class Recorder:
         """
         self.config = self.config.change(**values)
         self._changes.update(values)
+        if "lr" in values:  # the rate of the last update is no longer that of the next
+            self.progress.learning_rate = None
 
     def note_update(self) -> None:
         """Log warnings about the user's algorithm that the first update reveals."""

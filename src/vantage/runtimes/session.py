@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import logging
 import os
 from collections.abc import Callable, Generator
@@ -11,6 +12,8 @@ from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any
 from weakref import WeakSet
 
+from vantage.agents.agent import Agent
+from vantage.agents.evaluation_settings import acts_most_probably
 from vantage.config.config import Config
 from vantage.config.runtimes import Sync
 from vantage.errors import VantageError
@@ -127,6 +130,22 @@ class Session:
         if self.followed is not None and self.followed.actor_learner is not None:
             return self.followed.actor_learner.model
         return self.run.policy()
+
+    @property
+    def return_mean(self) -> float | None:
+        """The mean return of recent games; None before the first, and in ranks above 0."""
+        return self.run.recorder.progress.return_mean if self.has_run else None
+
+    def agent(self) -> Agent:
+        """An agent with a copy of the current policy."""
+        model = copy.deepcopy(self.model).cpu().eval()
+        config = self.config.with_shifts(model.spec.shifts)
+        deterministic = acts_most_probably(config, model.spec)
+        scores = {"eval/deterministic": float(deterministic)}
+        if self.return_mean is not None:
+            scores["rollout/ep_rew_mean"] = self.return_mean
+        run = self.run.recorder.directory.path if self.has_run else None
+        return Agent(model, config, self.step, "the current policy", scores, deterministic, run)
 
     def advance(self) -> Report | None:
         """Train until the next yield of `train_loop.updates`.

@@ -7,8 +7,9 @@ from typing import Any
 
 from vantage.config.checks import check_flags, check_together
 from vantage.config.config import Config
-from vantage.keys.fields import convert, method_elsewhere
+from vantage.keys.fields import convert
 from vantage.keys.schedules import KL, Schedule
+from vantage.keys.suggestions import method_elsewhere
 
 
 def value_now(config: Config, name: str, step: int, rate: float | None) -> Any:

@@ -5,7 +5,6 @@ How a run begins and continues is in `training`; what an update does is in the o
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +14,6 @@ from typing import Any, NoReturn, Self
 
 from vantage.agents.agent import Agent
 from vantage.agents.evaluate import Evaluation, evaluate_policy
-from vantage.agents.evaluation_settings import acts_most_probably
 from vantage.config.config import Config
 from vantage.config.configure import Env
 from vantage.config.groups import Group
@@ -214,19 +212,7 @@ class Trainer:
     @property
     def agent(self) -> Agent:
         """An agent with a copy of the current policy."""
-        model = copy.deepcopy(self._session.model).cpu().eval()
-        config = self.config.with_shifts(model.spec.shifts)
-        deterministic = acts_most_probably(config, model.spec)
-        scores = {"eval/deterministic": float(deterministic)}
-        mean = self._return_mean
-        if mean is not None:
-            scores["rollout/ep_rew_mean"] = mean
-        run = self.run if self.has_run else None
-        return Agent(model, config, self.step, "the current policy", scores, deterministic, run)
-
-    @property
-    def _return_mean(self) -> float | None:
-        return self._recorder.progress.return_mean if self.has_run else None
+        return self._session.agent()
 
     def evaluate(self, episodes: int = 20, *, deterministic: bool | None = None, seed: int = 0,
                  num_envs: int | None = None) -> Evaluation:
@@ -264,7 +250,7 @@ class Trainer:
         if not self.has_run:
             return f"<Trainer in a rank above 0: {self.status}>"
         config = self.config
-        mean = self._return_mean
+        mean = self._session.return_mean
         score = "" if mean is None else f", return {mean:.4g}"
         return (f"<Trainer {config.setting}: {self.status}, step {self.step:,} of "
                 f"{config.run.steps:,}{score}, {shown_name(self.run)}>")
@@ -290,8 +276,6 @@ class Trainer:
         elif name in self._settable:
             run = self._session.running
             run.change(checked_values(run.config, name, value))
-            if name == "lr":  # the rate of the last update is no longer that of the next
-                self._recorder.progress.learning_rate = None
         elif hasattr(type(self), name):
             raise AttributeError(f"{name} of a trainer cannot be set")
         else:

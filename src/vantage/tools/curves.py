@@ -14,7 +14,8 @@ from vantage.config.config import Config
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Sync
 from vantage.errors import ConfigError
-from vantage.keys.fields import in_short, nearest
+from vantage.keys.fields import in_short
+from vantage.keys.suggestions import nearest
 
 Axis = Literal["steps", "minutes", "frames"]
 """What a curve is drawn over."""

@@ -16,8 +16,9 @@ from optuna.trial import BaseTrial, FixedTrial
 from vantage.config.config import Config
 from vantage.config.configure import with_defaults
 from vantage.errors import ConfigError
-from vantage.keys.fields import convert, in_text, kinds_of, plain, read_json_object, suggestion
+from vantage.keys.fields import convert, in_text, kinds_of, plain, read_json_object
 from vantage.keys.schedules import Schedule
+from vantage.keys.suggestions import suggestion
 from vantage.runs.files import read_small
 from vantage.runtimes.training import check
 from vantage.tools.search.options import MOST, Options
