@@ -30,6 +30,10 @@ FENCE = re.compile(r'(<!-- not run: [^>]+ -->\n+)?^( *)```(\w*)(?: title="([\w./
                    re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`(vantage [^`]+)`")
 CODE, OUTPUT = {"bash", "python"}, {"text", "console", "json", "yaml", "math"}
+COLUMNS = 88
+"""What a browser of 1280 pixels shows of a line of code; a longer one is cut."""
+WIDE = {"networks.md", "pettingzoo.md"}
+"""Pages with longer lines."""
 COMMAND = re.compile(r"(\$ )?(vantage|pip|make|git|python3?|ray|torchrun|uv|conda|docker|sbatch) ")
 NAMED = re.compile(r"vantage \w+($| -)|vantage train \w+$|\b(ALGO|ENV|ID|FILE|DIR|N)\b|\.\.\.|--from-search")
 """A command that is only named, has words for the reader to replace, or reads a file."""
@@ -109,6 +113,12 @@ def test_every_fence_is_run_or_marked_as_output(page: Path) -> None:
             assert not COMMAND.match(code), f"a command in a fence of text: {code}"
         if language == "console":
             assert any(not line.startswith("$ ") for line in code.splitlines()), f"commands without output: {code}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name not in WIDE], ids=lambda page: page.name)
+def test_code_fits_the_width_of_a_page(page: Path) -> None:
+    fences = [code for _, _, language, _, code in FENCE.findall(page.read_text("utf-8")) if language != "math"]
+    assert [line for code in fences for line in code.splitlines() if len(line) > COLUMNS] == []
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
