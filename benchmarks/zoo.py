@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 import vantage
 from vantage.agents.evaluate import evaluate_agent
@@ -32,6 +33,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "zoo.md"
 GAMES = 100
 MOST_MB = 40
+WIDTH = 240
+FRAME_MS = 80
+MOST_FRAMES = 150
+"""Of a game on the page: pixels, milliseconds a frame, and frames, so that it stays below 150 kB."""
 MARKS = ("<!-- zoo: written by benchmarks/zoo.py -->\n", "<!-- /zoo -->\n")
 
 
@@ -70,13 +75,27 @@ def command_of(argv: Sequence[str]) -> str:
     return shlex.join(["vantage", *chosen[1:]])
 
 
+def shrink(video: Path) -> None:
+    """Make a recorded GIF small enough for a page: fewer pixels, frames and colours, at the same speed."""
+    with Image.open(video) as film:
+        duration = int(film.info["duration"])
+        stride = max(1, round(FRAME_MS / duration))
+        frames: list[Image.Image] = []
+        for number in range(0, min(film.n_frames, stride * MOST_FRAMES), stride):
+            film.seek(number)
+            frame = film.convert("RGB").resize((WIDTH, WIDTH * film.height // film.width), Image.Resampling.LANCZOS)
+            palette = frames[0] if frames else frame.quantize(48, Image.Quantize.MAXCOVERAGE)
+            frames.append(frame.quantize(palette=palette, dither=Image.Dither.NONE))
+    frames[0].save(video, save_all=True, append_images=frames[1:], duration=duration * stride, loop=0)
+
+
 def table() -> str:
     """The rows of docs/zoo.md: a policy with its game, how it was trained, and its score."""
     lines = ["| | policy | environment | algorithm | steps | score | actions | command |", "|---" * 8 + "|"]
     for name in names():
         card = score_card(name)
         video = f"images/zoo/{name}.gif"
-        picture = f'<img src="{video}" alt="{name} plays" width="120">' if (PAGE.parent / video).exists() else ""
+        picture = f'<img src="{video}" alt="{name} plays" width="160">' if (PAGE.parent / video).exists() else ""
         cells = (picture, f"`{PREFIX}{name}`", card.environment, card.algorithm, f"{card.steps:,}", card.score(),
                  card.actions, f"`{card.command}`")
         lines.append(f"| {' | '.join(cells)} |")
@@ -107,6 +126,7 @@ def main() -> int:
                 video = PAGE.parent / "images" / "zoo" / f"{arguments.name}.gif"
                 video.parent.mkdir(parents=True, exist_ok=True)
                 print(vantage.record(f"{PREFIX}{arguments.name}", video).sentence())
+                shrink(video)
         PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     except VantageError as error:
         print(f"zoo.py: {error}", file=sys.stderr)

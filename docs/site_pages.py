@@ -29,6 +29,7 @@ KEYS_OF = re.compile(r"<!-- keys: (\w+) on (\S+) -->")
 NAMES_OF = re.compile(r"<!-- names: ([\w .'-]+) -->")
 LATER = ("results/", "benchmarks/", "examples/", "CHANGELOG", "CONTRIBUTING", "reference")
 """Pages that a search shows after those that explain."""
+INTERVAL = re.compile(r"(<td>[^<]*)(\(-?[\d.,]+ to -?[\d.,]+\))")
 CURVES = re.compile(r"<!-- curves: ([\w ,.-]+) -->")
 
 
@@ -65,6 +66,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     name = page.file.src_uri
     if name.startswith(LATER):
         page.meta["search"] = {"boost": 0.5}
+    if name.startswith("results/"):
+        page.meta["hide"] = ["toc"]  # the tables need its space
     if name == "keys.md":
         return keys_page()
     if name == "index.md":  # the README stands in the root of the repository
@@ -80,9 +83,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Keep sources out of the search, and short code in one line: browsers would break a flag at its hyphens."""
+    """Keep sources out of the search, and short code and intervals in one line; mark cells that hold a long command."""
     source = '<details class="mkdocstrings-source"'
     html = html.replace(source, f"{source} data-search-exclude")
+    html = re.sub(r"<td>(<code>[^<]{35,}</code></td>)", r'<td class="command">\1', html)
+    html = re.sub(INTERVAL, r'\1<span class="short">\2</span>', html)
     return re.sub(r"<code>([^<]{1,34})</code>", r'<code class="short">\1</code>', html)
 
 
