@@ -12,6 +12,7 @@ import torch
 from rollouts import begun
 
 import vantage
+from vantage.learning.learner_state import load_tensors, tensors_of
 from vantage.learning.minibatches import by_current_policy
 from vantage.models.normalization import PixelNormalizer
 from vantage.runtimes.actor_learner import ActorLearner
@@ -32,10 +33,10 @@ def pictures(**options: Any) -> Iterator[ActorLearner]:
 def weights_after(rollout: Any, one: ActorLearner) -> torch.Tensor:
     """The weights after an update on `rollout`, which is then undone."""
     before = {group: {name: tensor.clone() for name, tensor in tensors.items()}
-              for group, tensors in one.learner.tensors().items()}
+              for group, tensors in tensors_of(one.learner).items()}
     one.learner.update(rollout, 0)
     after = one.learner.flat.vector.clone()
-    one.learner.load(before)
+    load_tensors(one.learner, before)
     return after
 
 

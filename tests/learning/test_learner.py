@@ -17,6 +17,7 @@ import vantage
 from vantage.algorithms.ppo import PPO
 from vantage.errors import NonFiniteError
 from vantage.learning.learner import Learner
+from vantage.learning.learner_state import tensors_of
 
 SHORT: dict[str, Any] = {"env": "tiny:Bandit", "num_envs": 4, "rollout_length": 8, "hidden": "4", "threads": 1}
 READS = ("item", "cpu", "numpy", "tolist", "__bool__", "__float__", "__int__", "__index__")
@@ -129,14 +130,14 @@ def test_an_update_with_a_minibatch_that_is_not_finite_changes_nothing(
             calls = torch.tensor(first)
             monkeypatch.setattr(Learner, "_coefficients", lambda *_, calls=calls, **__: _with(coefficients(0), calls))
             (rollout,), _ = one.collect()
-            before = {f"{group}/{name}": tensor.clone() for group, tensors in learner.tensors().items()
+            before = {f"{group}/{name}": tensor.clone() for group, tensors in tensors_of(learner).items()
                       for name, tensor in tensors.items() if group != "minibatches"}
             if first:
                 learner.update(rollout, 0)
                 assert not torch.equal(before["model/value_head.weight"], learner.model.value_head.weight)
         with pytest.raises(NonFiniteError, match=r"loss nan, .*value targets of this process from .*"):
             learner.update(rollout, 0)
-        after = {f"{group}/{name}": tensor for group, tensors in learner.tensors().items()
+        after = {f"{group}/{name}": tensor for group, tensors in tensors_of(learner).items()
                  for name, tensor in tensors.items() if group != "minibatches"}
     assert before.keys() == after.keys()
     assert not [name for name in before if not torch.equal(before[name], after[name])]

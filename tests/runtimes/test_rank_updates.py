@@ -21,7 +21,9 @@ from vantage.algorithms.interface import Needs
 from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
+from vantage.learning.learner_state import tensors_of
 from vantage.learning.replay import Replay
+from vantage.learning.running_statistics import observe
 from vantage.runtimes.collectives import RankWeights
 from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
 from vantage.runtimes.startup import new_model
@@ -240,12 +242,12 @@ def test_ranks_normalise_by_the_statistics_of_all_environments(how: str, monkeyp
     def learn(learner: Learner, rollout: Rollout) -> None:
         for step in range(3):
             learner.update(rollout, step)
-            learner.observe(rollout, step)
+            observe(learner, rollout, step)
 
     assert not together(lambda: learn(first, part(rollout, FIRST)), lambda: learn(second, part(rollout, SECOND)))
     learn(whole, rollout)
     for group in ("model", "rewards"):
-        ours, others, expected = (learner.tensors()[group] for learner in (first, second, whole))
+        ours, others, expected = (tensors_of(learner)[group] for learner in (first, second, whole))
         for name, tensor in ours.items():
             assert torch.equal(tensor, others[name])
             torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=1e-5)
@@ -269,7 +271,7 @@ def test_ranks_share_the_module_of_an_algorithm_and_the_mean_of_its_buffers(
     for _ in range(3):
         assert not update([first, second], rollout)
         whole.update(rollout, 0)
-    ours, others, alone = (learner.tensors()["module"] for learner in (first, second, whole))
+    ours, others, alone = (tensors_of(learner)["module"] for learner in (first, second, whole))
     for name, tensor in alone.items():
         assert torch.equal(ours[name], others[name])
         torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=1e-6)

@@ -16,6 +16,7 @@ import vantage
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS
 from vantage.learning.reward_normalizer import RewardNormalizer
+from vantage.learning.running_statistics import observe
 from vantage.models.normalization import ObsNormalizer
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.startup import new_model
@@ -135,7 +136,7 @@ def test_normalizers_use_what_all_workers_have_seen() -> None:
         learner, weights = workers[k % 2]
         weights.pull()
         learner.update(rollout, k)
-        learner.observe(rollout, k)
+        observe(learner, rollout, k)
         alone.merge(*alone.batch(rollout.obs))  # type: ignore[arg-type]
         if k % 2 == 0:
             rewards.merge(*rewards.batch(rollout.rewards, rollout.is_first, config.at("gamma", k)))

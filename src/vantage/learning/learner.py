@@ -1,6 +1,7 @@
 """`Learner`: the weights, and one update of them from one rollout.
 
-No environments or files here.
+No environments or files here. Its tensors for checkpoints are in `learner_state`, its running
+statistics in `running_statistics`.
 """
 
 from __future__ import annotations
@@ -19,18 +20,17 @@ from vantage.algorithms.ppo import PPO
 from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.adaptive_rate import APPROX_KL, AdaptiveRate
 from vantage.learning.array_update import ArrayUpdates
-from vantage.learning.cloning import DEMONSTRATIONS, Cloning, DemoLoss
+from vantage.learning.cloning import Cloning, DemoLoss
 from vantage.learning.config import LearningConfig
 from vantage.learning.contract import check_estimate, check_loss
 from vantage.learning.gradients import OwnWeights, backward
 from vantage.learning.minibatches import Pieces, by_current_policy, minibatches
-from vantage.learning.modules import Buffers, critic_of, load_module, make_module, parameters_of
+from vantage.learning.modules import Buffers, critic_of, make_module, parameters_of
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.step_metrics import LOSS, Number, StepLoss, StepMetrics, check_finite, means
 from vantage.learning.value_targets import ValueTargets
-from vantage.learning.weights import EMA, AveragePolicy, FlatParameters, GradientSink
+from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.normalization import RunningStats, merge_batches
 from vantage.types import Rollout
 
 
@@ -278,99 +278,19 @@ class Learner:
             self.ema.follow(self.flat.vector)
         return metrics
 
-    def observe(self, rollout: Rollout, step: int) -> None:
-        """Update the running statistics of all normalisers by a new rollout, after its update.
-
-        Ranks exchange those of their rollouts, so that all have the same, of all environments.
-        """
-        batches = self.model.batches(rollout.obs)
-        rewards = self.reward_normalizer
-        if rewards is not None:
-            batches.append((rewards.merge, rewards.batch(rollout.rewards, rollout.is_first,
-                                                         self.config.at("gamma", step))))
-        merge_batches(batches, self.sink.all_gather)
-        if self.config.policy.norm == "batch":
-            self.model.update_batch_norms()
-
-    def running(self) -> Iterator[tuple[str, RunningStats]]:
-        """All running statistics, by name: those of the model's normalisers and of returns."""
-        yield from self.model.running()
-        if self.reward_normalizer is not None:
-            yield "rewards", self.reward_normalizer
-
-    def initialize_from(self, policy: Mapping[str, Tensor],
-                        rewards: Mapping[str, Tensor] | None) -> None:
-        """Load a policy and, if given, its reward statistics.
-
-        The optimiser keeps its initial state.
-        """
-        self.model.load_state_dict(policy)
-        self._restart_averages()
-        if self.reward_normalizer is not None and rewards is not None:
-            self.reward_normalizer.load_state_dict(rewards)
-
     def clone(self, cloning: Cloning, passes: int) -> dict[str, float]:
         """Fit the policy to demonstrations before training; returns metrics."""
         metrics = cloning.clone(self.flat, passes)
-        self._restart_averages()
+        self.restart_averages()
         return metrics
 
-    def _restart_averages(self) -> None:
+    def restart_averages(self) -> None:
         """Let averaged weights begin from the current ones."""
         for average in (self.average, self.ema):
             if average is not None:
                 average.vector.copy_(self.flat.vector[:len(average.vector)])
 
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """The tensors of a checkpoint: groups such as "model" and "optimizer"."""
-        tensors = {"model": dict(self.model.state_dict()),
-                   "optimizer": self.sink.optimizer_tensors()}
-        if self.module is not None:
-            tensors["module"] = dict(self.module.state_dict())
-        if self.reward_normalizer is not None:
-            tensors["rewards"] = dict(self.reward_normalizer.state_dict())
-        if self.average is not None:
-            tensors["average"] = {"vector": self.average.vector}
-        if self.ema is not None:
-            tensors[EMA] = dict(self.ema.model.state_dict())
-        if self.cloning is not None:
-            tensors[DEMONSTRATIONS] = {"digest": self.cloning.digest}
-        if self.needs.reuse is not None:
-            tensors["minibatches"] = {"generator": self.minibatch_generator.get_state()}
-        if self.rate is not None:
-            rate = torch.tensor(self.rate.rate, dtype=torch.float64)
-            tensors["learning_rate"] = {"rate": rate}
-        return tensors
-
     @property
     def policy(self) -> ActorCritic:
         """The model to evaluate and to save: the averaged one with eval_ema."""
         return self.model if self.ema is None else self.ema.model
-
-    def policy_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Copies of what a policy needs, as groups of `tensors`: model and rewards."""
-        copies = {"model": {name: tensor.clone() for name, tensor in
-                            self.policy.state_dict().items()}}
-        if self.reward_normalizer is not None:
-            rewards = self.reward_normalizer.state_dict()
-            copies["rewards"] = {name: tensor.clone() for name, tensor in rewards.items()}
-        return copies
-
-    def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Restore `tensors` in place: the parameters stay views of the flat vector."""
-        self.model.load_state_dict(tensors["model"])
-        if self.module is not None:
-            if "module" not in tensors:
-                raise ValueError(f"it has no module of algorithm={self.config.algo}")
-            load_module(self.module, tensors["module"], self.config.algo)
-        self.sink.load_optimizer(tensors["optimizer"])
-        if self.reward_normalizer is not None:
-            self.reward_normalizer.load_state_dict(tensors["rewards"])
-        if self.average is not None:
-            self.average.vector.copy_(tensors["average"]["vector"])
-        if self.ema is not None:
-            self.ema.model.load_state_dict(tensors.get(EMA, tensors["model"]))
-        if self.needs.reuse is not None:
-            self.minibatch_generator.set_state(tensors["minibatches"]["generator"])
-        if self.rate is not None and "learning_rate" in tensors:
-            self.rate.rate = float(tensors["learning_rate"]["rate"])

@@ -20,8 +20,10 @@ from vantage.envs.make import make_environments
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, check_rollouts, collect, empty_rollout, join_rollouts
 from vantage.learning.learner import Learner
+from vantage.learning.learner_state import tensors_of
 from vantage.learning.own_state import own_state
 from vantage.learning.replay import Replay
+from vantage.learning.running_statistics import discounted_sums, observe
 from vantage.runs.checkpoint import load_replay
 from vantage.runs.compatibility import check_policy_state, restoring
 from vantage.runtimes.machine import resolve_device
@@ -152,7 +154,7 @@ class ActorLearner:
             joined = self.past.all(joined)
         metrics = self.learner.update(joined, step)
         for rollout in rollouts:
-            self.learner.observe(rollout, step)
+            observe(self.learner, rollout, step)
         yield metrics
         if self.replay is not None:
             yield from self._replay(self.replay, rollouts, step)
@@ -194,7 +196,7 @@ class ActorLearner:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of a checkpoint: the learner's and `acting_tensors`."""
-        return self.learner.tensors() | self.acting_tensors()
+        return tensors_of(self.learner) | self.acting_tensors()
 
     def acting_tensors(self) -> dict[str, dict[str, Tensor]]:
         """The policy's state, the random generators, and snapshots of the environments."""
@@ -202,9 +204,7 @@ class ActorLearner:
         tensors["acting"]["generator"] = self.generator.get_state()
         tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
         tensors["acting"]["learner_generator"] = self.learner.generator.get_state()
-        rewards = self.learner.reward_normalizer
-        if rewards is not None:
-            tensors["acting"]["returns"] = rewards.returns
+        tensors["acting"] |= discounted_sums(self.learner)
         if self.exact:
             if self.past is not None:
                 tensors |= {f"past_{name}": group for name, group in self.past.tensors().items()}
@@ -244,9 +244,9 @@ class ActorLearner:
                     which = "all"
                 notes.append(f"environments {which} could not be restored by a replay and begin a "
                              "new episode: this resume is not exact")
-            rewards = self.learner.reward_normalizer
-            if saved and rewards is not None:
-                rewards.returns.copy_(acting["returns"])
+            if saved:
+                for name, sums in discounted_sums(self.learner).items():
+                    sums.copy_(acting[name])
             self._act_from(Position.after(first, state, self.device))
             return [*notes, *self._restore_past(tensors)] if saved else notes
 

@@ -21,6 +21,7 @@ from vantage.config.config import Config
 from vantage.envs.ids import needs_main
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
+from vantage.learning.learner_state import policy_tensors, tensors_of
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
@@ -170,11 +171,11 @@ class HogwildRun:
         self._weights.pull()
         if self._shared.log_weights:
             self._learner.flat.gradient.copy_(self._shared.memory["gradient"])
-        return self._learner.tensors()
+        return tensors_of(self._learner)
 
     def _policy_tensors(self) -> Groups:
         self._weights.pull()
-        return self._learner.policy_tensors()
+        return policy_tensors(self._learner)
 
     def _evaluate(self) -> None:
         """Continue the evaluation under way for a moment, or begin one."""

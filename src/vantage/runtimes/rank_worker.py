@@ -16,6 +16,7 @@ from torch import Tensor
 from vantage.config.config import Config
 from vantage.learning.cloning import Cloning
 from vantage.learning.learner import Learner
+from vantage.learning.learner_state import load_tensors
 from vantage.runs.metric_names import numbers_of
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
@@ -76,7 +77,7 @@ def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
         actor_learner = ActorLearner(config, worker=rank, index=rank,
                                      replay_bytes=replay_share(config.num_processes))
         learner = actor_learner.learner
-        learner.load(tensors)
+        load_tensors(learner, tensors)
         if demonstrations is not None:
             learner.cloning = Cloning(learner.model, demonstrations, seed=config.run.seed,
                                       num_ranks=config.num_processes)

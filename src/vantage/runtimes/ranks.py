@@ -26,6 +26,8 @@ from vantage._host.time_limit import TimeLimit
 from vantage.config.config import Config
 from vantage.envs.ids import needs_main
 from vantage.errors import EnvError, NonFiniteError, VantageError
+from vantage.learning.learner_state import tensors_of
+from vantage.learning.running_statistics import running
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
@@ -73,7 +75,7 @@ class Ranks:
                 collectives.join()
             with self._raising_lost_ranks():
                 weights: dict[str, dict[str, Tensor]] = {}
-                for name, group in learner.tensors().items():
+                for name, group in tensors_of(learner).items():
                     weights[name] = {key: tensor.cpu() for key, tensor in group.items()}
                 cloning = learner.cloning
                 demonstrations = None if cloning is None else cloning.demonstrations
@@ -103,7 +105,7 @@ class Ranks:
 
     def _rank_memory(self, context: SpawnContext) -> RankMemory:
         learner = self._actor_learner.learner
-        statistics = sum(part.numel() for _, normalizer in learner.running()
+        statistics = sum(part.numel() for _, normalizer in running(learner)
                          for part in normalizer.stats)
         buffers = 0 if learner.buffers is None else len(learner.buffers.read())
         # 512 numbers have room for 254 metrics and the numbers that `SharedMetrics` adds.

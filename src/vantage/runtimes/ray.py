@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -21,6 +22,7 @@ from vantage.config.config import Config
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.keys.objects import pack, unpack
 from vantage.learning.learner import Learner
+from vantage.learning.learner_state import policy_tensors, tensors_of
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
@@ -77,8 +79,8 @@ class RayRun:
             self.progress = Progress(self._prepare(checkpoint, initial), workers,
                                      config.run.return_window)
             self.recorder = Recorder(config, directory, checkpoint, self.progress,
-                                     self._learner.model, self._learner.tensors,
-                                     self._learner.policy_tensors)
+                                     self._learner.model, partial(tensors_of, self._learner),
+                                     partial(policy_tensors, self._learner))
             stack.callback(self.recorder.abandon)
             begin_workers(self.recorder, checkpoint)
             self._reply_learner = ReplyLearner(self._learner, self.config, self.progress)

@@ -10,6 +10,7 @@ import ray
 
 from vantage.errors import VantageError
 from vantage.learning.learner import Learner
+from vantage.learning.learner_state import policy_tensors
 from vantage.runs.checkpoint_files import Groups
 from vantage.runtimes.evaluator import EvaluationResult
 from vantage.runtimes.progress import Progress
@@ -50,7 +51,7 @@ class RemoteEvaluator:
         step = progress.step
         answer = self._actor.evaluate.remote(learner.model.spec, weights, step,
                                              progress.longest_game(), progress.best_return)
-        self._under_way = answer, step, learner.policy_tensors()
+        self._under_way = answer, step, policy_tensors(learner)
 
     def result(self, seconds: float) -> RemoteEvaluation | None:
         """The evaluation if it ends within `seconds`, else None.

@@ -16,6 +16,7 @@ from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
 from vantage.envs.make import make_environments
 from vantage.learning.learner import Learner
+from vantage.learning.learner_state import initialize_from, load_tensors
 from vantage.learning.modules import module_in_words
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model
@@ -95,7 +96,7 @@ def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None
         initial = in_units_of(config, initial)
         with fitting(Path(str(config.policy.init_from)), initial.tensors, learner.model,
                      "its config"):
-            learner.initialize_from(initial.tensors, initial.rewards)
+            initialize_from(learner, initial.tensors, initial.rewards)
     if checkpoint is None:
         return
     optimizer = config.optimizer.optimizer
@@ -104,4 +105,4 @@ def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None
         if checkpoint.state.get("optimizer", optimizer) != optimizer:
             raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']!s:.80}, not "
                              f"{optimizer}")
-        learner.load(checkpoint.tensors)
+        load_tensors(learner, checkpoint.tensors)

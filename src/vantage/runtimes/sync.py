@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack
+from functools import partial
 from time import perf_counter
 from typing import Any
 
 from torch import Tensor
 
 from vantage.config.config import Config
+from vantage.learning.learner_state import policy_tensors
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
@@ -52,7 +54,7 @@ class SyncRun:
                                      self.config.run.return_window)
             self.recorder = Recorder(self.config, directory, checkpoint, self.progress,
                                      self.actor_learner.model, self._tensors,
-                                     self.actor_learner.learner.policy_tensors)
+                                     partial(policy_tensors, self.actor_learner.learner))
             on_error.callback(self.recorder.abandon)
             if self.config.run.evaluates:
                 self.evaluator = Evaluator(self.config)

@@ -1,0 +1,77 @@
+"""The tensors of a learner: those of checkpoints, which resume it, and those of saved policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from vantage.learning.cloning import DEMONSTRATIONS
+from vantage.learning.learner import Learner
+from vantage.learning.modules import load_module
+from vantage.learning.weights import EMA
+
+
+def tensors_of(learner: Learner) -> dict[str, dict[str, Tensor]]:
+    """The tensors of a checkpoint: groups such as "model" and "optimizer"."""
+    tensors = {"model": dict(learner.model.state_dict()),
+               "optimizer": learner.sink.optimizer_tensors()}
+    if learner.module is not None:
+        tensors["module"] = dict(learner.module.state_dict())
+    if learner.reward_normalizer is not None:
+        tensors["rewards"] = dict(learner.reward_normalizer.state_dict())
+    if learner.average is not None:
+        tensors["average"] = {"vector": learner.average.vector}
+    if learner.ema is not None:
+        tensors[EMA] = dict(learner.ema.model.state_dict())
+    if learner.cloning is not None:
+        tensors[DEMONSTRATIONS] = {"digest": learner.cloning.digest}
+    if learner.needs.reuse is not None:
+        tensors["minibatches"] = {"generator": learner.minibatch_generator.get_state()}
+    if learner.rate is not None:
+        rate = torch.tensor(learner.rate.rate, dtype=torch.float64)
+        tensors["learning_rate"] = {"rate": rate}
+    return tensors
+
+
+def load_tensors(learner: Learner, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """Restore `tensors_of` in place: the parameters stay views of the flat vector."""
+    learner.model.load_state_dict(tensors["model"])
+    if learner.module is not None:
+        if "module" not in tensors:
+            raise ValueError(f"it has no module of algorithm={learner.config.algo}")
+        load_module(learner.module, tensors["module"], learner.config.algo)
+    learner.sink.load_optimizer(tensors["optimizer"])
+    if learner.reward_normalizer is not None:
+        learner.reward_normalizer.load_state_dict(tensors["rewards"])
+    if learner.average is not None:
+        learner.average.vector.copy_(tensors["average"]["vector"])
+    if learner.ema is not None:
+        learner.ema.model.load_state_dict(tensors.get(EMA, tensors["model"]))
+    if learner.needs.reuse is not None:
+        learner.minibatch_generator.set_state(tensors["minibatches"]["generator"])
+    if learner.rate is not None and "learning_rate" in tensors:
+        learner.rate.rate = float(tensors["learning_rate"]["rate"])
+
+
+def policy_tensors(learner: Learner) -> dict[str, dict[str, Tensor]]:
+    """Copies of what a policy needs, as groups of `tensors_of`: model and rewards."""
+    copies = {"model": {name: tensor.clone() for name, tensor in
+                        learner.policy.state_dict().items()}}
+    if learner.reward_normalizer is not None:
+        rewards = learner.reward_normalizer.state_dict()
+        copies["rewards"] = {name: tensor.clone() for name, tensor in rewards.items()}
+    return copies
+
+
+def initialize_from(learner: Learner, policy: Mapping[str, Tensor],
+                    rewards: Mapping[str, Tensor] | None) -> None:
+    """Load a policy and, if given, its reward statistics.
+
+    The optimiser keeps its initial state.
+    """
+    learner.model.load_state_dict(policy)
+    learner.restart_averages()
+    if learner.reward_normalizer is not None and rewards is not None:
+        learner.reward_normalizer.load_state_dict(rewards)

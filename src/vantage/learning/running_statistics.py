@@ -1,0 +1,40 @@
+"""The running statistics of a learner: which there are, and how a rollout updates them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from vantage.learning.learner import Learner
+from vantage.models.normalization import RunningStats, merge_batches
+from vantage.types import Rollout
+
+
+def running(learner: Learner) -> Iterator[tuple[str, RunningStats]]:
+    """All running statistics, by name: those of the model's normalisers and of returns."""
+    yield from learner.model.running()
+    if learner.reward_normalizer is not None:
+        yield "rewards", learner.reward_normalizer
+
+
+def observe(learner: Learner, rollout: Rollout, step: int) -> None:
+    """Update the running statistics of all normalisers by a new rollout, after its update.
+
+    Ranks exchange those of their rollouts, so that all have the same, of all environments.
+    """
+    config = learner.config
+    batches = learner.model.batches(rollout.obs)
+    rewards = learner.reward_normalizer
+    if rewards is not None:
+        batches.append((rewards.merge, rewards.batch(rollout.rewards, rollout.is_first,
+                                                     config.at("gamma", step))))
+    merge_batches(batches, learner.sink.all_gather)
+    if config.policy.norm == "batch":
+        learner.model.update_batch_norms()
+
+
+def discounted_sums(learner: Learner) -> dict[str, Tensor]:
+    """The discounted sums [B] of each environment, which continue in its next rollout, by name."""
+    rewards = learner.reward_normalizer
+    return {} if rewards is None else {"returns": rewards.returns}
