@@ -24,7 +24,9 @@ class ArraySpec:
     """One part of an observation: an image [C, H, W] in uint8 or float32, or a float32 vector [N].
 
     A set [N, F + 1] has a row for each of up to N entities: F numbers, then 1 for one that exists.
-    All other rows are zeros. A one_hot is the vector of a Discrete, MultiDiscrete or MultiBinary space: one-hots of `sizes`
+    All other rows are zeros.
+
+    A one_hot is the vector of a Discrete, MultiDiscrete or MultiBinary space: one-hots of `sizes`
     side by side, where a size of 1 is a bit.
     """
 

@@ -187,10 +187,11 @@ class Counting(nn.Module):
 
 
 def test_a_network_of_ones_own_sees_the_rows_and_which_exist() -> None:
-    with vantage.Trainer("a2c", **KEYS | {"env": crowds.Alone, "network": Counting}) as trainer:
-        trainer.update()
-        torso = trainer.model.actor.torsos[0]
-        assert float(torso(torch.ones(1, ROWS, 3))) == pytest.approx(ROWS, abs=0.1)
+    keys = {name: value for name, value in KEYS.items() if name != "hidden"}
+    with begun(vantage.configure("a2c", **keys | {"env": crowds.Alone, "network": Counting})) as one:
+        one.advance(lambda: 0)
+        torso = one.learner.model.actor.torsos[0]
+    assert torso(torch.ones(1, ROWS, 3)).item() == pytest.approx(ROWS, abs=0.1)
 
 
 def test_a_policy_learns_from_a_set_what_a_flat_vector_does_not_show_in_the_same_steps() -> None:
@@ -222,8 +223,9 @@ def test_workers_of_a3c_learn_from_sets(tmp_path: Path) -> None:
     assert agent.step >= 256
 
 
-@pytest.mark.parametrize(("env", "more"), [("crowds:Crowd", {"env_kwargs": {"mask": "alive"}, "obs_as": "units=set:alive"}),
-                                           ("crowds:Everyone", {"obs_as": "set"})])
+@pytest.mark.parametrize(("env", "more"), [
+    ("crowds:Crowd", {"env_kwargs": {"mask": "alive"}, "obs_as": "units=set:alive"}),
+    ("crowds:Everyone", {"obs_as": "set"})])
 def test_agents_and_exports_read_one_set_or_many(tmp_path: Path, env: str, more: dict[str, Any]) -> None:
     agent = vantage.train("ppo", run=tmp_path / "run", **KEYS | more | {"env": env}, steps=64)
     made = agent.make_env()
