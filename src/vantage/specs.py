@@ -23,11 +23,14 @@ has fewer than about ten thousand values between the bounds."""
 class ArraySpec:
     """One part of an observation: an image [C, H, W] in uint8 or float32, or a float32 vector [N].
 
+    A set [N, F + 1] has a row for each of up to N entities: F numbers, then 1 for one that exists.
+    All other rows are zeros.
+
     A one_hot is the vector of a Discrete, MultiDiscrete or MultiBinary space: one-hots of `sizes`
     side by side, where a size of 1 is a bit.
     """
 
-    kind: Literal["image", "vector", "one_hot"]
+    kind: Literal["image", "vector", "one_hot", "set"]
     shape: tuple[int, ...]
     unit: float = 255.0
     """The image value that the network sees as 1: 255 for pixels, less for codes."""

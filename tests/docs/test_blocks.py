@@ -41,8 +41,8 @@ SHORTER = {"train": "--max-minutes 0.01 --eval-episodes 2", "resume": "--max-min
            "report": "--episodes 2",
            "search": "--trials 2 --seeds 1 --jobs 1 --steps 600 --eval-every 300 --eval-episodes 2"}
 SHORT_SEEDS = "--seeds 2"
-FOLDERS = dict.fromkeys(("auxiliary-losses.md", "custom-loss.md", "custom-network.md", "vector-environments.md"),
-                        "examples")
+FOLDERS = dict.fromkeys(("auxiliary-losses.md", "custom-loss.md", "custom-network.md", "networks.md",
+                         "vector-environments.md"), "examples")
 """Where the reader of a page is, if not in the clone."""
 
 MY_PACKAGE = """

@@ -20,6 +20,7 @@ CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollou
 
 _OLDER: Mapping[str, Any] = {
     "obs_as": "bytes",
+    "obs_sets": False,
     "one_hot": "vector",
     "torsos": "separate",
     "scale_actions": False,

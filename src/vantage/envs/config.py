@@ -9,7 +9,7 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, key, named_choices, read_json_object
 from vantage.keys.stages import Stages, text_of
 
-OBS_KINDS = ("auto", "image", "vector", "codes")
+OBS_KINDS = ("auto", "image", "vector", "codes", "set")
 """Values of `obs_as` for a part of the observation. Older runs have "bytes" for all parts."""
 
 
@@ -42,8 +42,10 @@ class EnvConfig:
                                    "Atari")
     grayscale: bool | None = key(None,
                                  "convert images to gray; none: on Atari, elsewhere unchanged")
-    obs_as: str = key("auto", "take observations for image, vector or codes, or by part: "
-                      "camera=image,map=codes; bytes: as older runs")
+    obs_as: str = key("auto", "take observations for image, vector, codes or set, or by part: "
+                      "camera=image,units=set:MASK; bytes: as older runs")
+    obs_sets: bool = key(True, "take a Box [N, F] beside its mask NAME_mask [N] for a set of "
+                               "entities, unless obs_as says otherwise")
     obs_shift: str = key("auto", "JSON object of numbers to subtract from each part; auto: large "
                                  "offsets; none: no")
     noop_max: int | None = key(None, "Atari: exclusive upper bound on random no-ops at reset",
@@ -99,7 +101,11 @@ class EnvConfig:
         """How to read each part of the observation, by its name; "" stands for all other parts."""
         if self.obs_as == "bytes":
             return {"": "bytes"}
-        return named_choices("obs_as", self.obs_as, OBS_KINDS, "camera=image,map=codes")
+        kinds = named_choices("obs_as", self.obs_as, OBS_KINDS, "camera=image,map=codes",
+                              prefix="set:")
+        if not self.obs_sets and kinds.get("", "auto") == "auto":
+            kinds[""] = "no set"
+        return kinds
 
     @property
     def shifts(self) -> dict[str, tuple[float, ...]] | None:

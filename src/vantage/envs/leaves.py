@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -14,7 +16,8 @@ import numpy as np
 from gymnasium import spaces
 
 from vantage.envs.interface import Array
-from vantage.envs.observations import read_box, to_image
+from vantage.envs.observations import GUESSED, read_box, to_image
+from vantage.envs.parts import Path
 from vantage.errors import ConfigError
 from vantage.specs import ArraySpec
 
@@ -34,7 +37,14 @@ class Part:
     spec: ArraySpec
     convert: Convert
     why: str
-    """Why it is read as an image, vector or one-hot, for the start of a run."""
+    """Why it is read as an image, vector, one-hot or set, for the start of a run."""
+    mask: Path | None = None
+    """The path of the mask of a set, with which `convert` takes a pair of values."""
+
+    def value(self, obs: Any, path: Path) -> Any:
+        """The argument of `convert` in a whole observation: the value at `path`, or a pair."""
+        value = reduce(getitem, path, obs)
+        return value if self.mask is None else (value, reduce(getitem, self.mask, obs))
 
 
 def read_leaf(space: gym.Space[Any], name: str, batch: Shape, kind: str) -> Part:
@@ -66,6 +76,10 @@ def read_leaf(space: gym.Space[Any], name: str, batch: Shape, kind: str) -> Part
             why = f"one-hot of {type(space).__name__}"
             dtype_kinds = "iu"
             change = _one_hot(sizes, np.ravel(space.start), batch)
+        case spaces.Sequence():
+            raise ConfigError(f"observations in {space!s:.200} have no largest length: pad them in "
+                              "a wrapper to a Box of shape (N, F), with a MultiBinary(N) NAME_mask "
+                              "beside it that marks the rows that exist")
         case _:
             raise ConfigError(f"observations in {space!s:.200} are not supported: Vantage reads "
                               "Box, Discrete, MultiDiscrete, MultiBinary and Dict or Tuple of "
@@ -111,7 +125,7 @@ def _refuse_part(space: gym.Space[Any], kind: str) -> None:
     if isinstance(space, spaces.Box | spaces.MultiBinary) and 0 in space.shape:
         raise ConfigError(f"observations in {space} hold no number: its shape is {space.shape}; "
                           "leave it out of the observation_space, or give it a shape without 0")
-    if kind not in ("auto", "bytes") and not isinstance(space, spaces.Box):
+    if kind not in (*GUESSED, "bytes") and not isinstance(space, spaces.Box):
         raise ConfigError(f"obs_as={kind} is for Boxes, and this is {space!s:.100}, which is read "
                           "in one way; leave it out")
 

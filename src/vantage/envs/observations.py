@@ -17,6 +17,8 @@ from vantage.errors import ConfigError
 from vantage.specs import ArraySpec
 
 Shape = tuple[int, ...]
+GUESSED = ("auto", "no set")
+"""Kinds by which the form of a Box decides; with "no set", a mask beside it has no effect."""
 CHANNELS = (1, 3, 4)
 LEAST_PICTURE = 10
 """Smallest side of a picture in pixels."""
@@ -39,7 +41,7 @@ class Reading:
 
 
 def read_box(space: spaces.Box, kind: str) -> Reading:
-    """How to read `space` as `kind`: image, vector, codes, auto or bytes.
+    """How to read `space` as `kind`: image, vector, codes, bytes or one of `GUESSED`.
 
     Raises ConfigError if it cannot be read so.
     """
@@ -51,7 +53,7 @@ def read_box(space: spaces.Box, kind: str) -> Reading:
     bounds = _bounds(space)
     if kind == "vector":
         return _vector(space, "as obs_as says")
-    if kind != "auto":
+    if kind not in GUESSED:
         return _image(space, axes, "as obs_as says", codes=kind == "codes")
     if len(space.shape) == 1:
         return _vector(space, "one axis")

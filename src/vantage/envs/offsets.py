@@ -47,8 +47,8 @@ def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any],
     second = reset(episode_seed(0, 0, 0, 1))
     shifts = {}
     for path, name in names_of(leaves).items():
-        part = obs[name] if isinstance(obs, Mapping) else obs
-        if part.kind == "vector" and _is_wide(leaves[path]):
+        part = obs.get(name) if isinstance(obs, Mapping) else obs
+        if part is not None and part.kind == "vector" and _is_wide(leaves[path]):
             # not of the space: the first reset says so
             with suppress(LookupError, TypeError, ValueError):
                 size = part.shape[0]

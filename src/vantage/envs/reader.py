@@ -146,7 +146,7 @@ def _check_one_batch(arrays: Mapping[str, Array]) -> None:
 
 
 def _form(part: ArraySpec) -> str:
-    axes = " [C, H, W]" if part.kind == "image" else ""
+    axes = {"image": " [C, H, W]", "set": " [N, F + 1]"}.get(part.kind, "")
     return f"{part.dtype}{axes} of shape {part.shape}"
 
 

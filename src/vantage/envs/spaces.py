@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from functools import reduce
-from operator import getitem
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +16,7 @@ from vantage.envs.interface import Array
 from vantage.envs.leaves import Convert, Part, Shape, read_leaf
 from vantage.envs.offsets import Shifts, shifted
 from vantage.envs.parts import Path, leaves_of, names_of, texts_of
+from vantage.envs.sets import masks_of_sets, read_set
 from vantage.errors import ConfigError
 from vantage.keys.suggestions import nearest
 from vantage.specs import ArraySpec, EnvSpec
@@ -48,21 +47,21 @@ def make_observer(space: gym.Space[Any], batch: Shape = (), kinds: Mapping[str, 
             raise ConfigError(f"obs_shift names the part {name!r}, which these observations do not "
                               "have; give --obs-shift auto")
     specs: dict[str, ArraySpec] = {}
-    converters: dict[str, tuple[Path, Convert]] = {}
+    converters: dict[str, tuple[Path, Part, Convert]] = {}
     for path, part in parts.items():
         if only is not None and part.name not in only:
             continue
         shift = shifts.get(part.name, ())
         specs[part.name], convert_part = shifted(part.spec, part.convert, shift)
-        converters[part.name] = (path, convert_part)
+        converters[part.name] = (path, part, convert_part)
     if () in parts:
-        return specs[""], converters[""][1]
+        return specs[""], converters[""][-1]
 
     def convert(value: Any) -> dict[str, Array]:
         converted: dict[str, Array] = {}
-        for name, (path, convert_part) in converters.items():
+        for name, (path, part, convert_part) in converters.items():
             try:
-                converted[name] = convert_part(reduce(getitem, path, value))
+                converted[name] = convert_part(part.value(value, path))
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
                 raise ValueError(f"in {name!r}: {kind}{error}") from None
@@ -123,7 +122,10 @@ def describe(spec: EnvSpec, action_names: tuple[str, ...] = (), why: Mapping[str
     named = {"": spec.obs} if isinstance(spec.obs, ArraySpec) else spec.obs
     names_by_phrase: dict[str, list[str]] = {}
     for name, part in named.items():
-        phrase = f"{part.kind.replace('_', '-')} {by_x(part.shape)}"
+        shape = part.shape
+        if part.kind == "set":
+            shape = (shape[0], shape[1] - 1)
+        phrase = f"{part.kind.replace('_', '-')} {by_x(shape)}"
         notes = [why[name]] if why.get(name) else []
         if part.shift:
             notes.append("shifted by its first values, which are large for float32")
@@ -164,15 +166,21 @@ def read_parts(space: gym.Space[Any], batch: Shape = (),
     names = names_of(leaves)
     _check_kinds(kinds, names)
     has_boxes = any(isinstance(leaf, spaces.Box) for leaf in leaves.values())
+    masks = masks_of_sets(leaves, names, kinds)
     parts = {}
     for path, leaf in leaves.items():
+        if path in masks.values():
+            continue
         name = names[path]
         # A kind for all parts applies to the Boxes among them; other spaces have only one reading.
         kind = "auto"
         if isinstance(leaf, spaces.Box) or not has_boxes:
             kind = kinds.get("", "auto")
         try:
-            parts[path] = read_leaf(leaf, name, batch, kinds.get(name, kind))
+            if path in masks:
+                parts[path] = read_set(leaf, name, batch, masks[path], leaves, names)
+            else:
+                parts[path] = read_leaf(leaf, name, batch, kinds.get(name, kind))
         except ConfigError as error:
             if path == ():
                 raise

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -20,8 +18,8 @@ from vantage.envs.descriptions import shown
 from vantage.envs.masks import has_parts, parts_of_mask
 from vantage.envs.observations import read_box
 from vantage.envs.outcomes import OutcomeError
-from vantage.envs.parts import assembled, leaves_of, names_of
-from vantage.envs.spaces import make_observer
+from vantage.envs.parts import Path, assembled, leaves_of, names_of
+from vantage.envs.spaces import make_observer, read_parts
 from vantage.specs import ActionSpec, ArraySpec
 
 Convert = Callable[[Tensor], Tensor]
@@ -51,24 +49,32 @@ def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,
     spec, _ = make_observer(space, kinds=kinds)
     leaves = leaves_of(space)
     names = names_of(leaves)
-    parts: dict[tuple[Any, ...], tuple[str, Convert]] = {}
-    for path, leaf in leaves.items():
-        part = spec if isinstance(spec, ArraySpec) else spec[names[path]]
-        kind = kinds.get(names[path], kinds.get("", "auto"))
-        change = _change(leaf, part, kind, num_envs)
-        parts[path] = (names[path], _checked(leaf, names[path], change, num_envs, device))
+    parts = read_parts(space, (), kinds)
+    converters: dict[Path, Callable[[Any], Tensor]] = {}
+    for path, part in parts.items():
+        kind = kinds.get(part.name, kinds.get("", "auto"))
+        change = _change(leaves[path], part.spec, kind, num_envs)
+        convert_part = _checked(leaves[path], part.name, change, num_envs, device)
+        if part.spec.kind == "set":
+            exists = None
+            if part.mask is not None:
+                exists = _checked(leaves[part.mask], names[part.mask], torch.Tensor.float, num_envs,
+                                  device)
+            convert_part = _set(convert_part, exists)
+        converters[path] = convert_part
     if () in parts:
-        return spec, parts[()][1]
+        return spec, converters[()]
 
     def convert(obs: Any) -> TensorObs:
         converted = {}
-        for path, (name, convert_part) in parts.items():
+        for path, convert_part in converters.items():
+            part = parts[path]
             try:
-                value = reduce(getitem, path, obs)
+                value = part.value(obs, path)
             except (KeyError, IndexError, TypeError):
-                raise OutcomeError(f"the observation has no part {name!r}; return all that "
-                                   "single_observation_space has") from None
-            converted[name] = convert_part(value)
+                raise OutcomeError(f"the observation lacks a part of {part.name!r}; return all "
+                                   "that single_observation_space has") from None
+            converted[part.name] = convert_part(value)
         return converted
 
     return spec, convert
@@ -130,6 +136,8 @@ def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) ->
     if part.kind == "image":
         axes = (0, *(axis + 1 for axis in read_box(space, kind).axes))  # type: ignore[arg-type]
         return lambda x: x.permute(axes).reshape(shape).to(dtype)
+    if part.kind == "set":
+        return lambda x: x.to(dtype)
     if part.kind == "vector" or isinstance(space, spaces.MultiBinary):
         return lambda x: x.reshape(shape).to(dtype)
     starts = torch.as_tensor(space.start).reshape(-1)  # type: ignore[attr-defined]
@@ -143,6 +151,17 @@ def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) ->
         return torch.cat(columns, 1).to(dtype)
 
     return one_hots
+
+
+def _set(rows_of: Convert, exists_of: Convert | None) -> Callable[[Any], Tensor]:
+    """The conversion of entities, or of a pair with their mask, to a set [B, N, F + 1]."""
+    def convert(value: Any) -> Tensor:
+        rows = rows_of(value if exists_of is None else value[0])
+        exists = rows.new_ones(rows.shape[:2]) if exists_of is None else exists_of(value[1])
+        exists = exists.unsqueeze(-1) > 0.5
+        return torch.cat([torch.where(exists, rows, 0.0), exists.to(rows.dtype)], -1)
+
+    return convert
 
 
 def tensor_actor(space: gym.Space[Any], num_envs: int, device: torch.device, *,

@@ -153,15 +153,15 @@ class ActorCritic(nn.Module):
                         cache: ActivationCache | None = None, *,
                         critic: bool = True) -> tuple[Params, Features]:
         """`unroll` with the critic's features (without `critic`, the actor's) instead of values."""
-        raw = [channels_first(x) for x in self.stacks(obs, is_first, state)]
-        last = self._prepare([part[-1] for part in raw])
+        raw = self.stacks(obs, is_first, state)
+        last = self._prepare([channels_first(part[-1]) for part in raw])
         cache = cache or None
         inputs: list[Tensor] | None = None
         if cache:
             cache = {name: part.flatten(0, 1) for name, part in cache.items()}
             inputs = self._prepare([cache["stack"].permute(0, 3, 1, 2)])
         elif len(is_first) > 1:
-            inputs = self._prepare([part[:-1].flatten(0, 1) for part in raw])
+            inputs = self._prepare(self._flat(tuple(part[:-1] for part in raw)))
         return self._unroll(inputs, last, is_first, state, action_mask, cache, critic=critic)
 
     @torch.no_grad()
@@ -170,7 +170,7 @@ class ActorCritic(nn.Module):
 
         Compute them before `observe` changes the normalisers.
         """
-        if all(group.kind == "vector" for group in self.groups):
+        if all(group.kind != "image" for group in self.groups):
             return tuple(self._prepare(list(stacks)))
         return in_pieces(self._prepare, stacks)
 
@@ -253,7 +253,8 @@ class ActorCritic(nn.Module):
     def batches(self, obs: Obs, *kinds: str) -> list[Batch]:
         """Statistics of raw observations [T, B, ...] for the normalisers of parts of these kinds.
 
-        By default vectors, and images unless `image_norm_steps` fixes their statistics.
+        By default vectors, and images unless `image_norm_steps` fixes their statistics. Sets are
+        vectors here, a sample for each entity that exists.
         """
         if not kinds:
             kinds = ("vector",) if self.policy.image_norm_steps else ("vector", "image")
@@ -261,13 +262,16 @@ class ActorCritic(nn.Module):
         batches: list[Batch] = []
         for i, normalizer in cast(Mapping[str, ObsNormalizer], self.normalizers).items():
             group = self.groups[int(i)]
-            if group.kind in kinds:
+            if ("image" if group.kind == "image" else "vector") in kinds:
                 samples = self._side_by_side(group, parts)
                 batches.append((normalizer.merge, normalizer.batch(samples)))
         return batches
 
     def _side_by_side(self, group: Group, parts: list[Tensor]) -> Tensor:
         """The raw input of the normaliser of `group`."""
+        if group.kind == "set":
+            x = parts[group.vectors[0]]
+            return cast(Tensor, x[x[..., -1] > 0.5][:, :-1])
         return side_by_side([to_pixels(self.parts[place], parts[place]) for place in group.vectors])
 
     def update_batch_norms(self) -> None:

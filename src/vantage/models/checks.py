@@ -23,7 +23,10 @@ MAX_WEIGHTS = 500_000_000
 def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
     """ConfigError for options that have no effect on the observations of `spec`."""
     _check_critic_obs(policy, spec)
-    kinds = {"image" if part.kind == "image" else "vector" for part in spec.parts}
+    kinds = {"vector" if part.kind == "one_hot" else part.kind for part in spec.parts}
+    if "set" in kinds and policy.frame_stack > 1:
+        raise ConfigError(f"frame_stack={policy.frame_stack} is not for sets, whose rows may change "
+                          "places; give --memory lstm, or --no-obs-sets for flat vectors")
     needed_kinds = {}
     if policy.network not in ("auto", "mlp") and not is_code(policy.network):
         needed_kinds["network"] = "vector" if policy.network == "conv1d" else "image"

@@ -26,11 +26,14 @@ MOST_KEYS = 4
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The parts that form the input of one torso: one image, or vectors followed by one-hots."""
+    """The parts that form the input of one torso.
 
-    kind: Literal["image", "vector"]
+    One image, one set, or vectors followed by one-hots.
+    """
+
+    kind: Literal["image", "vector", "set"]
     vectors: tuple[int, ...]
-    """Indices of the parts that `obs_norm` normalises, or of the image."""
+    """Indices of the parts that `obs_norm` normalises, or of the image or set."""
     one_hots: tuple[int, ...]
     """Indices of the parts that `OneHotScale` scales."""
     spec: ArraySpec
@@ -68,7 +71,7 @@ def _groups(policy: PolicyConfig, parts: Sequence[ArraySpec],
     for place in chosen:
         part = parts[place]
         name = torso_name(policy.network, part, beside_image=beside_image)
-        if part.kind == "image" or name != "mlp" or policy.torsos != "joint":
+        if part.kind in ("image", "set") or name != "mlp" or policy.torsos != "joint":
             members.append([place])
             continue
         if not joint:
@@ -79,8 +82,9 @@ def _groups(policy: PolicyConfig, parts: Sequence[ArraySpec],
 
 
 def _group(policy: PolicyConfig, parts: Sequence[ArraySpec], places: Sequence[int]) -> Group:
-    if parts[places[0]].kind == "image":
-        return Group("image", (places[0],), (), parts[places[0]])
+    first = parts[places[0]]
+    if first.kind == "image" or first.kind == "set":
+        return Group(first.kind, (places[0],), (), first)
     scaled = []
     if policy.one_hot == "scaled":
         scaled = [place for place in places if parts[place].kind == "one_hot"]
@@ -138,13 +142,15 @@ class Preprocessor:
             elif group.spec.adapts and policy.pixel_range == (0, 1):
                 scale = ScaleNormalizer(group.spec.unit, floats=group.spec.floats)
                 self.normalizers[str(i)] = scale
-            elif group.kind == "vector" and policy.obs_norm and group.vectors:
+            elif group.kind != "image" and policy.obs_norm and group.vectors:
                 self.normalizers[str(i)] = ObsNormalizer(sum(self.widths(group)))
             for place in group.one_hots:
                 self.scales[str(place)] = OneHotScale(parts[place].sizes)
 
     def widths(self, group: Group) -> list[int]:
-        """Number of columns of each vector in `group`."""
+        """Number of columns of each vector in `group`, or of the numbers of an entity."""
+        if group.kind == "set":
+            return [group.spec.shape[1] - 1]
         return [self.parts[place].shape[0] for place in group.vectors]
 
     def __call__(self, raw: Sequence[Tensor | None], dtype: torch.dtype) -> list[Tensor]:
@@ -159,6 +165,8 @@ class Preprocessor:
         for i, group in enumerate(groups):
             if group.kind == "image":
                 inputs.append(self._image(str(i), group.spec, raw[group.vectors[0]], dtype))
+            elif group.kind == "set":
+                inputs.append(self._set(str(i), raw[group.vectors[0]], dtype))
             else:
                 inputs.append(self._vectors(str(i), group, raw, dtype))
         return inputs
@@ -175,6 +183,14 @@ class Preprocessor:
             x = x * (255 / part.unit)
         low, high = self.pixel_range
         return x if (low, high) == (0, 1) else x * (high - low) + 255 * low
+
+    def _set(self, name: str, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """The entities, normalised, and zeros in all other rows, whatever `x` has there."""
+        rows = x[..., :-1]
+        exists = x[..., -1:] > 0.5
+        if name in self.normalizers:
+            rows = self.normalizers[name](rows)
+        return torch.cat([torch.where(exists, rows, 0.0), exists.to(rows.dtype)], -1).to(dtype)
 
     def _vectors(self, name: str, group: Group, raw: Sequence[Tensor],
                  dtype: torch.dtype) -> Tensor:
@@ -193,14 +209,13 @@ class Preprocessor:
         return side_by_side(inputs).flatten(-2).to(dtype)
 
     def statistics(self, place: int) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the vector with index `place`; 0 and 1 if it is not normalised."""
+        """Mean and variance of the vector or set with index `place`; 0 and 1 if not normalised."""
         i, group = next((i, group) for i, group in enumerate(self.groups) if place in group.vectors)
-        if str(i) not in self.normalizers:
-            shape = self.parts[place].shape
-            return torch.zeros(shape), torch.ones(shape)
-        normalizer = cast(ObsNormalizer, self.normalizers[str(i)])
         widths = self.widths(group)
         position = group.vectors.index(place)
+        if str(i) not in self.normalizers:
+            return torch.zeros(widths[position]), torch.ones(widths[position])
+        normalizer = cast(ObsNormalizer, self.normalizers[str(i)])
         mean = torch.split(normalizer.mean, widths)[position]
         variance = torch.split(normalizer.var, widths)[position]
         return mean, variance

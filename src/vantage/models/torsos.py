@@ -7,7 +7,6 @@ so layers before it have no bias.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from functools import partial
@@ -19,14 +18,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.errors import ConfigError
-from vantage.keys.import_paths import load_class
-from vantage.keys.objects import is_code, line_of
+from vantage.keys.objects import is_code
 from vantage.models.activation_cache import ActivationCache, run_layer
 from vantage.models.config import PolicyConfig
 from vantage.models.images import to_floats
 from vantage.models.initialization import initialise
 from vantage.models.linear import Linear
 from vantage.models.normalization import BatchNorm
+from vantage.models.open_torso import OpenTorso
+from vantage.models.sets import SetTorso
 from vantage.types import ArraySpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -213,69 +213,14 @@ class ImpalaTorso(nn.Module):
         return F.relu(self.fc(F.relu(x).flatten(1)), inplace=True)
 
 
-class OpenTorso(nn.Module):
-    """A user-defined network; it receives pixels as floats from 0 to 1.
-
-    `path` names its class or a function, which is called with the shape alone, as a tuple, or a
-    module, which is copied.
-    """
-
-    network: nn.Module
-
-    def __init__(self, path: str, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.is_image = len(shape) > 1
-        factory = load_class(path, what="network")
-        try:
-            built = factory if isinstance(factory, nn.Module) else factory(shape)
-            # A function may return the same module again, for the critic and for evaluations.
-            built = built if isinstance(factory, type) else copy.deepcopy(built)
-            self.add_module("network", built)  # TypeError if it is no module
-            with torch.no_grad():
-                features = self.network(torch.zeros(2, *shape))
-                alike = _same_in_both_modes(self.network, shape)
-            self.out_features = int(getattr(self.network, "out_features", features.shape[-1]))
-            if features.shape != (2, self.out_features):
-                raise ValueError(f"its output for 2 observations is {list(features.shape)}, not "
-                                 f"[2, {self.out_features}]")
-            other = {each.dtype for each in self.network.parameters()} - {torch.float32}
-            if other:
-                raise ValueError(f"its weights are {other.pop()}; keep them float32, and compute "
-                                 "in another precision within torch.autocast")
-        except Exception as error:
-            raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: "
-                              f"{error!r}{line_of(error, path)}; it must be an nn.Module, or its "
-                              "class or a function that builds it from the shape, here "
-                              f"{tuple(shape)}, and map [N, *shape] to [N, out_features]"
-                              ) from error
-        if not alike:
-            raise ConfigError(f"network={path!r} computes otherwise in training than in play, as "
-                              "dropout and batch normalisation do; use nn.LayerNorm or "
-                              "nn.GroupNorm")
-
-    def forward(self, x: Tensor) -> Tensor:
-        inputs = to_floats(x, torch.get_default_dtype()) * (1 / 255) if self.is_image else x
-        out: Tensor = self.network(inputs)
-        return out.to(inputs.dtype)  # the layers that follow take no half or double precision
-
-
-def _same_in_both_modes(network: nn.Module, shape: tuple[int, ...]) -> bool:
-    """Whether `network` computes the same in training as in play, from the same random numbers."""
-    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
-    features = []
-    with torch.random.fork_rng(devices=[]):
-        for training in (False, True):
-            torch.manual_seed(0)
-            features.append(network.train(training)(x))
-    return torch.allclose(features[0], features[1], equal_nan=True)
-
-
 def torso_name(network: str, part: ArraySpec, *, beside_image: bool = False) -> str:
     """Name of the torso for one part of an observation, given the config's `network`.
 
     Beside an image, vectors get an mlp even if `network` is user-defined.
     """
     if part.kind != "image" and (not is_code(network) or beside_image):
+        if part.kind == "set":
+            return "attention"
         return "conv1d" if network == "conv1d" else "mlp"
     if network not in ("auto", "conv1d"):
         return network
@@ -291,10 +236,17 @@ def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = Fa
     name = torso_name(policy.network, part, beside_image=beside_image)
     if name == "mlp":
         return Mlp(shape, policy)
+    if name == "attention":
+        if policy.norm == "batch":
+            raise ConfigError("norm=batch is not for sets of entities; give norm=layer or none")
+        embedding = Mlp((part.shape[1] - 1,), policy)
+        return SetTorso(embedding, embedding.activation, init=policy.init)
     if name == "conv1d":
         return Conv1dTorso(policy.frame_stack, part.shape[0], init=policy.init, norm=policy.norm)
     if name in _CONVOLUTIONS:
         return ConvTorso(name, shape, init=policy.init, norm=policy.norm)
     if policy.norm != "none":
         raise ConfigError(f"norm={policy.norm} is not for network={name}; leave it out")
-    return ImpalaTorso(shape, init=policy.init) if name == "impala" else OpenTorso(name, shape)
+    if name == "impala":
+        return ImpalaTorso(shape, init=policy.init)
+    return OpenTorso(name, shape, is_image=part.kind == "image")

@@ -123,9 +123,10 @@ def _are_numbers(info: object) -> bool:
 
 def _is_part(part: ArraySpec) -> bool:
     """Whether a part of an observation, whose shape is valid, is consistent."""
-    axes = {"image": 3, "vector": 1, "one_hot": 1}[part.kind]
+    axes = {"image": 3, "vector": 1, "one_hot": 1, "set": 2}[part.kind]
     columns = part.shape[0] if part.kind == "one_hot" else 0
-    return (len(part.shape) == axes and _is_number(part.unit) and part.unit > 0
+    return (len(part.shape) == axes and (part.kind != "set" or part.shape[1] > 1)
+            and _is_number(part.unit) and part.unit > 0
             and isinstance(part.floats, bool) and isinstance(part.adapts, bool)
             and len(part.shift) in (0, part.shape[0]) and all(map(_is_number, part.shift))
             and sum(part.sizes) == columns

@@ -122,7 +122,11 @@ class PolicyStep(nn.Module):
             else:
                 place = self.model.keys.index(name.removeprefix("obs.")) if self.keys else 0
                 mean, variance = self.model.preprocessor.statistics(place)
-                inputs[name] = torch.randn(shape, generator=generator) * variance.sqrt() + mean
+                numbers = torch.randn(*shape[:-1], len(mean), generator=generator)
+                inputs[name] = numbers * variance.sqrt() + mean
+                if part.kind == "set":
+                    exists = torch.rand(*shape[:-1], 1, generator=generator) < 0.5
+                    inputs[name] = torch.cat([inputs[name], exists.float()], -1)
         if "is_first" in self.inputs:
             inputs["is_first"] = torch.rand(batch, generator=generator) < 0.3
         if "action_mask" in self.inputs:

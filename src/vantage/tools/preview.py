@@ -93,10 +93,10 @@ class _InputOf:
 
 
 def _raw_panel(name: str, obs: Tensor, unit: float) -> Panel:
-    """The raw observation: an image [C, H, W] up to `unit`, or [N]."""
+    """The raw observation: an image [C, H, W] up to `unit`, [N], or a set [N, F + 1]."""
     title = f"{name}\n{'x'.join(map(str, obs.shape))}"
-    if obs.dim() == 1:
-        return title, obs.clone().numpy()
+    if obs.dim() < 3:
+        return title, obs.flatten().clone().numpy()
     if unit != 255 or obs.is_floating_point():
         obs = obs / unit
     return title, _image(obs.clone())
@@ -104,13 +104,13 @@ def _raw_panel(name: str, obs: Tensor, unit: float) -> Panel:
 
 def _input_panels(network_input: Tensor, frame_stack: int, *, num_parts: int) -> list[Panel]:
     """An input of the network: a stack [k*C, H, W], or [k*N] of `num_parts` parts side by side."""
-    if network_input.dim() == 1:
+    if network_input.dim() < 3:
         title = "network input"
         if num_parts > 1:
             title += f" of {num_parts} parts"
         if frame_stack > 1:
             title += ", oldest first"
-        return [(title, network_input.clone().numpy())]
+        return [(title, network_input.flatten().clone().numpy())]
     pixels = network_input / 255  # as torsos do
     low = min(0.0, float(pixels.min()))
     high = max(1.0, float(pixels.max()))

@@ -1,0 +1,70 @@
+"""The torso of a network that the user wrote, tried once before it is used."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from vantage.errors import ConfigError
+from vantage.keys.import_paths import load_class
+from vantage.keys.objects import line_of
+from vantage.models.images import to_floats
+
+
+class OpenTorso(nn.Module):
+    """A user-defined network; it receives pixels as floats from 0 to 1.
+
+    `path` names its class or a function, which is called with the shape alone, as a tuple, or a
+    module, which is copied.
+    """
+
+    network: nn.Module
+
+    def __init__(self, path: str, shape: tuple[int, ...], *, is_image: bool) -> None:
+        super().__init__()
+        self.is_image = is_image
+        factory = load_class(path, what="network")
+        try:
+            built = factory if isinstance(factory, nn.Module) else factory(shape)
+            # A function may return the same module again, for the critic and for evaluations.
+            built = built if isinstance(factory, type) else copy.deepcopy(built)
+            self.add_module("network", built)  # TypeError if it is no module
+            with torch.no_grad():
+                features = self.network(torch.zeros(2, *shape))
+                alike = _same_in_both_modes(self.network, shape)
+            self.out_features = int(getattr(self.network, "out_features", features.shape[-1]))
+            if features.shape != (2, self.out_features):
+                raise ValueError(f"its output for 2 observations is {list(features.shape)}, not "
+                                 f"[2, {self.out_features}]")
+            other = {each.dtype for each in self.network.parameters()} - {torch.float32}
+            if other:
+                raise ValueError(f"its weights are {other.pop()}; keep them float32, and compute "
+                                 "in another precision within torch.autocast")
+        except Exception as error:
+            raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: "
+                              f"{error!r}{line_of(error, path)}; it must be an nn.Module, or its "
+                              "class or a function that builds it from the shape, here "
+                              f"{tuple(shape)}, and map [N, *shape] to [N, out_features]"
+                              ) from error
+        if not alike:
+            raise ConfigError(f"network={path!r} computes otherwise in training than in play, as "
+                              "dropout and batch normalisation do; use nn.LayerNorm or "
+                              "nn.GroupNorm")
+
+    def forward(self, x: Tensor) -> Tensor:
+        inputs = to_floats(x, torch.get_default_dtype()) * (1 / 255) if self.is_image else x
+        out: Tensor = self.network(inputs)
+        return out.to(inputs.dtype)  # the layers that follow take no half or double precision
+
+
+def _same_in_both_modes(network: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether `network` computes the same in training as in play, from the same random numbers."""
+    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
+    features = []
+    with torch.random.fork_rng(devices=[]):
+        for training in (False, True):
+            torch.manual_seed(0)
+            features.append(network.train(training)(x))
+    return torch.allclose(features[0], features[1], equal_nan=True)
