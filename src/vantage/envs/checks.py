@@ -37,8 +37,9 @@ def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -
     for path, name in names_of(leaves).items():
         leaf = leaves[path]
         part = obs.get(name) if isinstance(obs, Mapping) else obs
-        is_vector = part is not None and part.kind == "vector"  # a set's mask is no part
-        if isinstance(leaf, spaces.Box) and is_vector and leaf.dtype != np.uint8:
+        if part is None or part.kind != "vector":  # a set's mask is no part
+            continue
+        if isinstance(leaf, spaces.Box) and leaf.dtype != np.uint8:
             bounds[name] = (_widened(leaf.low, -1e-4, part.shift),
                             _widened(leaf.high, 1e-4, part.shift))
     return bounds

@@ -271,7 +271,7 @@ class ActorCritic(nn.Module):
         """The raw input of the normaliser of `group`."""
         if group.kind == "set":
             x = parts[group.vectors[0]]
-            return cast(Tensor, x[x[..., -1] > 0.5][:, :-1])
+            return x[x[..., -1] > 0.5][:, :-1]
         return side_by_side([to_pixels(self.parts[place], parts[place]) for place in group.vectors])
 
     def update_batch_norms(self) -> None:
