@@ -86,7 +86,7 @@ class Saving(Count):
     """Can be saved."""
 
     def snapshot(self) -> dict[str, Tensor]:
-        return {"t": self.t, "episode": self.episode, "over": self.over}
+        return {"t": self.t, "episode": self.episode, "over": self.over, "total": self.t.sum()}
 
     def restore(self, snapshot: dict[str, Tensor]) -> None:
         self.t = snapshot["t"]
@@ -253,3 +253,5 @@ def test_replays_and_memories_train_on_it(algo: str, keys: dict[str, Any], tmp_p
     config = vantage.configure(algo, env=f"{__name__}:Saving", steps=160, **SMALL | keys)
     *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.status == "done" and last.metrics["rollout/ep_rew_mean"] == 6.0
+    with vantage.Trainer.resume(tmp_path / "run", steps=320, extend_schedule=True) as resumed:  # total has no axes
+        assert resumed.step == last.step

@@ -232,7 +232,8 @@ class Noisy(nn.Module):
     (nn.TransformerEncoderLayer(3, 1, 4, dropout=0.5), False)])
 def test_a_network_that_computes_otherwise_in_training_than_in_play_is_refused(
         layer: nn.Module, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vantage.models.open_torso.load_class", lambda path, *, what: lambda shape: nn.Sequential(layer))
+    monkeypatch.setattr("vantage.models.open_torso.load_class",
+                        lambda path, *, what: lambda shape: nn.Sequential(layer))
     generator = torch.random.get_rng_state()
     with nullcontext() if fits else pytest.raises(ConfigError, match="network='my:Net' computes otherwise in training"):
         make_torso(ArraySpec("vector", (3,)), PolicyConfig(network="my:Net", norm="none"))

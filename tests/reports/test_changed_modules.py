@@ -150,6 +150,22 @@ def test_a_class_with_the_base_of_before_a_reload_is_refused(modules: Modules) -
     vantage.configure("ppo", env=in_notebook(source, module=module)["Sub"])
 
 
+def test_an_agent_of_a_cell_that_was_run_again_still_plays(modules: Modules, tmp_path: Path,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    modules("cells")
+    importlib.import_module("cells")
+    cell = "import cells\nclass Sub(cells.Paying):\n    {}"
+    for body in ("bonus = 1.0", "bonus = 2.0"):
+        names = in_notebook(cell.format(body))
+        monkeypatch.setattr("__main__.Sub", names["Sub"], raising=False)
+        if body == "bonus = 1.0":
+            first = names["Sub"]
+            agent = vantage.train("ppo", env=first, steps=16, num_envs=2, rollout_length=8, minibatch_size=8,
+                                  eval_every=0, run=tmp_path / "run", progress=False)
+    assert vantage.evaluate(agent, episodes=1).episodes == 1
+    vantage.configure("ppo", env=first)
+
+
 @pytest.mark.parametrize("mode", ["2", "2 --full"])
 def test_what_autoreload_has_loaded_again_is_used(mode: str, modules: Modules,
                                                  monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,7 +157,8 @@ def check_sources(config: Config) -> None:
             f"{changed[0]} has changed since this process imported it, and still runs as it was; "
             "call importlib.reload(module) and run what imports from it again, or restart the "
             "program, in a notebook the kernel, to train and play with the new code")
-    if kind := outdated_class(kinds):
+    # A cell that is run again defines another class; the former one is what its agent was made of.
+    if kind := outdated_class(each for each in kinds if each.__module__ != "__main__"):
         raise ConfigError(
             f"the class {kind.__qualname__} is from before {kind.__module__} was reloaded; run "
             "what imports it or derives from it again, to train and play with the new code")

@@ -262,9 +262,11 @@ class TensorEnvironments:
         forms = _forms(snapshot)
         expected = _forms(own)
         if forms != expected:
-            raise ConfigError(f"the snapshot holds {sorted(forms)!s:.300}, these environments "
-                              f"{sorted(expected)!s:.300}; resume with the env and the num_envs "
-                              "that the run began with")
+            saved = dict(forms.items() - expected.items())
+            own_forms = dict(expected.items() - forms.items())
+            raise ConfigError(f"the snapshot holds {saved!s:.300} where these environments have "
+                              f"{own_forms!s:.300}; resume with the env and the num_envs that the "
+                              "run began with")
         if not np.isfinite(snapshot["score"]).all():
             raise ValueError(f"the snapshot's score is {snapshot['score']!s:.80}")
         tensors = {name: torch.from_numpy(array.copy()).to(self.device)

@@ -209,7 +209,7 @@ class ActorLearner:
             if self.past is not None:
                 tensors |= {f"past_{name}": group for name, group in self.past.tensors().items()}
             snapshot = self.envs.snapshot()
-            tensors["envs"] = {name: torch.from_numpy(np.ascontiguousarray(array))
+            tensors["envs"] = {name: torch.from_numpy(np.asarray(array, order="C"))
                                for name, array in snapshot.items()}
         return tensors
 
