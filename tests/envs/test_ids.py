@@ -65,7 +65,7 @@ def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
     ("faulty_envs:NotAnEnv", {}, ConfigError, "a NotAnEnv, not a gymnasium.Env"),
     ("faulty_envs:Spaceless", {}, ConfigError, "has no action_space; set it"),
     ("faulty_envs:Resetting", {}, ConfigError, r"that resets itself \(autoreset_mode=SAME_STEP\)"),
-    ("faulty_envs:Sequences", {}, ConfigError, "Sequence.* are not supported"),
+    ("faulty_envs:Sequences", {}, ConfigError, "Sequence.* have no largest length: pad them"),
     ("faulty_envs:Echo", {"kind": "tuple of text"}, ConfigError, "part '1' of the action: Text space actions are not"),
     ("faulty_envs:Echo", {"kind": "text"}, ConfigError, "Text space actions are not supported"),
     ("faulty_envs:Counter", {"fault": "reset"}, EnvError, "RuntimeError: reset failed"),

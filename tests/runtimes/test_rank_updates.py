@@ -144,7 +144,7 @@ def test_an_update_of_ranks_is_that_of_one_process_with_all_environments(
     assert not torch.equal(first.average.vector, before)
     for name in ("train/policy_loss", "train/value_loss", "train/entropy", "train/grad_norm"):
         assert metrics[-2][name] == metrics[-1][name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
-    statistics, alone = first.tensors()["optimizer"], whole.tensors()["optimizer"]
+    statistics, alone = tensors_of(first)["optimizer"], tensors_of(whole)["optimizer"]
     assert statistics.keys() == alone.keys()
     for name, tensor in alone.items():
         torch.testing.assert_close(statistics[name], tensor, rtol=1e-3, atol=1e-8)
@@ -164,9 +164,9 @@ def test_ranks_normalise_values_by_the_targets_of_all(algo: str, how: str, monke
         whole.update(rollout, 0)
     for each in (first, second):
         for name in ("model", "ema"):
-            expected = whole.tensors()[name]
+            expected = tensors_of(whole)[name]
             assert expected["value_norm.var"] > 1e6
-            for key, tensor in each.tensors()[name].items():
+            for key, tensor in tensors_of(each)[name].items():
                 torch.testing.assert_close(tensor, expected[key], rtol=1e-3, atol=1e-5)
 
 
