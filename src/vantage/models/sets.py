@@ -1,4 +1,4 @@
-"""The torso of a set of entities: self-attention among those that exist, then their mean and maximum."""
+"""The torso of a set of entities: self-attention among them, then their mean and maximum."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from vantage.algorithms.distributions import MASKED
 from vantage.models.initialization import initialise
 
 MOST_HEADS = 4
@@ -58,6 +59,5 @@ class SetTorso(nn.Module):
         query, key, value = parts.permute(2, 0, 3, 1, 4)
         scores = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5)
         keys = exists.transpose(1, 2).unsqueeze(1)
-        # not infinity, of which the softmax over an empty set would be NaN
-        weights = scores.masked_fill(keys == 0, -1e9).softmax(-1) * keys
+        weights = scores.masked_fill(keys == 0, MASKED).softmax(-1) * keys
         return cast(Tensor, self.attended((weights @ value).transpose(1, 2).flatten(2)))
