@@ -19,7 +19,7 @@ from vantage.envs.masks import has_parts, parts_of_mask
 from vantage.envs.observations import read_box
 from vantage.envs.outcomes import OutcomeError
 from vantage.envs.parts import Path, assembled, leaves_of, names_of
-from vantage.envs.spaces import make_observer, read_parts
+from vantage.envs.spaces import read_parts
 from vantage.specs import ActionSpec, ArraySpec
 
 Convert = Callable[[Tensor], Tensor]
@@ -46,7 +46,6 @@ def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,
                     kinds: Mapping[str, str]
                     ) -> tuple[ArraySpec | Mapping[str, ArraySpec], Callable[[Any], TensorObs]]:
     """The spec of `space`, and the conversion of its observations; OutcomeError for misfits."""
-    spec, _ = make_observer(space, kinds=kinds)
     leaves = leaves_of(space)
     names = names_of(leaves)
     parts = read_parts(space, (), kinds)
@@ -63,7 +62,7 @@ def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,
             convert_part = _set(convert_part, exists)
         converters[path] = convert_part
     if () in parts:
-        return spec, converters[()]
+        return parts[()].spec, converters[()]
 
     def convert(obs: Any) -> TensorObs:
         converted = {}
@@ -77,7 +76,7 @@ def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,
             converted[part.name] = convert_part(value)
         return converted
 
-    return spec, convert
+    return {part.name: part.spec for part in parts.values()}, convert
 
 
 def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int,
