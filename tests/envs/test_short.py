@@ -8,8 +8,8 @@ import pytest
 from test_env_resume import bits, make, random_actions
 
 from vantage import configure
-from vantage.config.checks import check_flags
 from vantage.config.config import Config
+from vantage.config.flag_checks import check_flags
 from vantage.envs.interface import Step
 from vantage.envs.make import make_environments
 from vantage.errors import ConfigError

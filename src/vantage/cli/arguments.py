@@ -14,9 +14,9 @@ from tyro.conf import Positional, arg
 from vantage.cli.config_files import read_config, read_search
 from vantage.cli.help import options, print_help
 from vantage.cli.parsing import arguments_of, first_line, option_names, parse
-from vantage.config.checks import check_flags
 from vantage.config.config import Config, Key
 from vantage.config.configure import defaults, with_defaults
+from vantage.config.flag_checks import check_flags
 from vantage.config.num_envs import merged
 from vantage.config.presets.games import env_of_preset
 from vantage.errors import ConfigError

@@ -17,8 +17,9 @@ from vantage.config.algorithms import (
     name_and_values,
     runtimes_of,
 )
-from vantage.config.checks import check_layers, check_sources, check_together
+from vantage.config.checks import check_sources, check_together
 from vantage.config.config import Config
+from vantage.config.flag_checks import check_layers
 from vantage.config.groups import Group, keys_of
 from vantage.config.presets.games import GAMES, GamePreset, env_of_preset
 from vantage.config.presets.measured import MEASURED, Defaults

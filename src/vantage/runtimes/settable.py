@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from vantage.config.checks import check_flags, check_together
+from vantage.config.checks import check_together
 from vantage.config.config import Config
+from vantage.config.flag_checks import check_flags
 from vantage.keys.fields import convert
 from vantage.keys.schedules import KL, Schedule
 from vantage.keys.suggestions import method_elsewhere

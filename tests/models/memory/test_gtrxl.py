@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import vantage
-from vantage.config.checks import check_flags
+from vantage.config.flag_checks import check_flags
 from vantage.models.memory import unroll
 from vantage.models.memory.gtrxl import Gate, Gtrxl, Layer
 
