@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -17,22 +15,18 @@ from vantage._host.seeding import derive_seed, restore_generator
 from vantage._host.system import free_memory
 from vantage.config.config import Config
 from vantage.envs.make import make_environments
-from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, check_rollouts, collect, empty_rollout, join_rollouts
 from vantage.learning.learner import Learner
 from vantage.learning.learner_state import tensors_of
 from vantage.learning.own_state import own_state
 from vantage.learning.replay import Replay
 from vantage.learning.running_statistics import observe
-from vantage.runs.checkpoint import load_replay
 from vantage.runs.compatibility import check_policy_state, restoring
 from vantage.runtimes.machine import resolve_device
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.startup import new_model
 from vantage.types import Rollout, State
-
-log = logging.getLogger(__name__)
 
 
 def replay_share(workers: int = 1) -> int:
@@ -279,26 +273,6 @@ class ActorLearner:
             return ["the past rollouts of the checkpoint do not fit past_rollouts, so they are "
                     f"collected again: {error}; this resume is not exact"]
         return []
-
-    def restore_replay(self, run: Path, step: int) -> None:
-        """Load the replay of the run, saved with the checkpoint of `step`.
-
-        Logs a warning where there is none or it is of another step.
-        """
-        if self.replay is None:
-            return
-        try:
-            saved = load_replay(run)
-            if saved is None:
-                raise CheckpointError("none was saved")
-            self.replay.load(saved[1])
-        except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
-            log.warning(f"the replay is filled again before updates use it: {error}; "
-                        "this resume is not exact")
-        else:
-            if saved[0] != step:
-                log.warning(f"the replay was saved at step {saved[0]:,}, the checkpoint at "
-                            f"{step:,}: it is good to learn from, but this resume is not exact")
 
     def close(self) -> None:
         self.envs.close()

@@ -29,6 +29,7 @@ from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Ranks
 from vantage.runtimes.recorder import Recorder, Status
+from vantage.runtimes.saved_replay import restore_replay
 from vantage.runtimes.startup import load_learner, log_setting
 from vantage.runtimes.steps import is_due
 
@@ -94,7 +95,8 @@ class SyncRun:
         else:
             for note in actor_learner.restore_acting(checkpoint.tensors):
                 log.warning(note)
-            actor_learner.restore_replay(self.recorder.directory.path, checkpoint.step)
+            if actor_learner.replay is not None:
+                restore_replay(actor_learner.replay, self.recorder.directory.path, checkpoint.step)
         if self.ranks is not None:
             self.ranks.ready()
 
