@@ -31,8 +31,8 @@ BOOKKEEPING = frozenset((
     "vector", "env_timeout"))
 """Keys that do not change what is learned in how many steps; the length of schedules is compared apart."""
 
-NEWER = {"obs_as": (), "obs_sets": (), "one_hot": (), "torsos": (), "scale_actions": ("Pendulum-v1",),
-         "std_lr_scale": ()}
+NEWER = {"obs_as": (), "obs_sets": (), "one_hot": (), "torsos": (),
+         "scale_actions": ("Pendulum-v1",), "std_lr_scale": ()}
 """Keys that older configs lack, and the environments of results/ where their default now has another effect than
 then: bounds of actions other than [-1, 1]. The folders with discrete or nested observations have these keys."""
 

@@ -36,7 +36,7 @@ MOST_MB = 40
 WIDTH = 240
 FRAME_MS = 80
 MOST_FRAMES = 150
-"""Of a game on the page: pixels, milliseconds a frame, and frames, so that it stays below 150 kB."""
+"""Pixels, milliseconds a frame and frames of a game on the page, which stays below 150 kB."""
 MARKS = ("<!-- zoo: written by benchmarks/zoo.py -->\n", "<!-- /zoo -->\n")
 
 
@@ -76,17 +76,22 @@ def command_of(argv: Sequence[str]) -> str:
 
 
 def shrink(video: Path) -> None:
-    """Make a recorded GIF small enough for a page: fewer pixels, frames and colours, at the same speed."""
+    """Make a recorded GIF small enough for a page: fewer pixels, frames and colours.
+
+    It keeps its speed.
+    """
     with Image.open(video) as film:
         duration = int(film.info["duration"])
         stride = max(1, round(FRAME_MS / duration))
+        size = (WIDTH, WIDTH * film.height // film.width)
         frames: list[Image.Image] = []
         for number in range(0, min(film.n_frames, stride * MOST_FRAMES), stride):
             film.seek(number)
-            frame = film.convert("RGB").resize((WIDTH, WIDTH * film.height // film.width), Image.Resampling.LANCZOS)
+            frame = film.convert("RGB").resize(size, Image.Resampling.LANCZOS)
             palette = frames[0] if frames else frame.quantize(48, Image.Quantize.MAXCOVERAGE)
             frames.append(frame.quantize(palette=palette, dither=Image.Dither.NONE))
-    frames[0].save(video, save_all=True, append_images=frames[1:], duration=duration * stride, loop=0)
+    frames[0].save(video, save_all=True, append_images=frames[1:], duration=duration * stride,
+                   loop=0)
 
 
 def table() -> str:
@@ -95,7 +100,9 @@ def table() -> str:
     for name in names():
         card = score_card(name)
         video = f"images/zoo/{name}.gif"
-        picture = f'<img src="{video}" alt="{name} plays" width="160">' if (PAGE.parent / video).exists() else ""
+        picture = ""
+        if (PAGE.parent / video).exists():
+            picture = f'<img src="{video}" alt="{name} plays" width="160">'
         cells = (picture, f"`{PREFIX}{name}`", card.environment, card.algorithm, f"{card.steps:,}", card.score(),
                  card.actions, f"`{card.command}`")
         lines.append(f"| {' | '.join(cells)} |")
