@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vantage.errors import CheckpointError, ConfigError
 from vantage.runs.checkpoint import load_named, save_as
@@ -14,10 +14,20 @@ from vantage.runtimes.progress import Progress
 from vantage.runtimes.save_failures import SaveFailures
 
 
+class _Waiting(NamedTuple):
+    """A policy that waits for the games after it."""
+
+    step: int
+    episodes: int
+    tensors: Groups
+
+
 class BestPolicy:
     """Saves policies with the best score so far.
 
-    `tensors` returns those of the current policy, `state` what is saved beside them.
+    `tensors` returns a copy of those of the current policy, `state` what is saved beside them. A
+    run without evaluations scores a policy by the training games after it: those before it were
+    played by earlier policies and do not show what its last update did.
     """
 
     def __init__(self, progress: Progress, failures: SaveFailures, tensors: Callable[[], Groups],
@@ -26,6 +36,7 @@ class BestPolicy:
         self._failures = failures
         self._tensors = tensors
         self._state = state
+        self._waiting: _Waiting | None = None
 
     def load_score(self, run: Path) -> None:
         """Load the best score from best/, which after a kill may be newer than the checkpoint."""
@@ -54,3 +65,20 @@ class BestPolicy:
                                   "was not saved to best/.")
         else:
             self._failures.saved(run / "best")
+
+    def wait_for_games(self) -> None:
+        """Let the current policy wait for the games after it."""
+        self._waiting = _Waiting(self._progress.step, self._progress.episodes, self._tensors())
+
+    def judge(self, run: Path, *, now: bool = False) -> None:
+        """Score the policy that waits by the recent games, and save it if it is the best.
+
+        By default only once all recent games have ended after it.
+        """
+        waiting = self._waiting
+        progress = self._progress
+        if waiting is None or progress.return_mean is None or not progress.window_is_full:
+            return
+        if now or progress.episodes - waiting.episodes >= len(progress.recent):
+            self._waiting = None
+            self.save_if_best(run, progress.return_mean, waiting.step, waiting.tensors)

@@ -84,8 +84,10 @@ class Recorder:
         self._algorithm = OwnAlgorithm(config, progress)
         self._algorithm.note_unsaved()
         if not config.run.evaluates:
-            log.info("no evaluations beside training: best/ goes by the mean of "
-                     f"{config.run.return_window} training games")
+            log.info("no evaluations beside training: best/ goes by the mean of the "
+                     f"{config.run.return_window} training games after a checkpoint")
+            if checkpoint is not None:
+                self._best.wait_for_games()
         stop = stop_in_words(config, progress.step)
         if stop is not None:
             log.info(stop)
@@ -143,8 +145,9 @@ class Recorder:
             self.progress.learning_rate = None
 
     def note_update(self) -> None:
-        """Log warnings about the user's algorithm that the first update reveals."""
+        """Log what the first update reveals of the user's algorithm; score a policy that waits."""
         self._algorithm.note_update()
+        self._best.judge(self.directory.path)
 
     def first_report(self) -> Report:
         """The report before the first update. It has no metrics and is not written."""
@@ -220,9 +223,11 @@ class Recorder:
         # Before the checkpoint: a resume drops metrics of later steps, but cannot restore missing
         # ones.
         self._write_metrics({})
-        if not self.config.run.evaluates and self.progress.window_is_full:
-            score = float(self.progress.return_mean or 0.0)
-            self._best.save_if_best(self.directory.path, score, self.progress.step)
+        if not self.config.run.evaluates and self.progress.step > 0:
+            self._best.judge(self.directory.path, now=True)
+            self._best.wait_for_games()
+            if self.finished:  # no games come after the final policy
+                self._best.judge(self.directory.path, now=True)
         try:
             save(self.directory.path, self.progress.step, tensors=self._tensors(),
                  state=self._state(), keep=self.config.run.keep_checkpoints, again=again)
