@@ -190,7 +190,7 @@ def bench(settings: Settings, *, seconds: Annotated[float, Doc("how long to meas
 
 
 def doctor(*, json: Json = False) -> int:
-    """Check libraries and devices of this machine, with a remedy for each problem."""
+    """Check libraries and devices, with a remedy for each problem."""
     from vantage.tools.doctor import examine
 
     findings = []
@@ -213,7 +213,7 @@ What = Annotated[str, Doc("algorithms, networks, presets, defaults, environments
 
 
 def list_(what: Positional[What] = "all") -> None:
-    """List algorithms, networks, presets, defaults, environments and the zoo, or one of these."""
+    """List algorithms, networks, presets, defaults, environments, the zoo."""
     from vantage.config.catalogue import catalogue
     from vantage.runs.zoo import listing
 

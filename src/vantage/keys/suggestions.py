@@ -15,6 +15,8 @@ def nearest(name: str, candidates: Iterable[str], spell: Callable[[str], str] = 
     lower = {candidate.lower(): candidate for candidate in candidates
              if abs(len(candidate) - len(name)) <= 3 or candidate.startswith(name)}
     close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.75)
+    # In a short name, two letters in the wrong order are too much for the cutoff.
+    close += [each for each in lower if sorted(each) == sorted(name.lower())]
     return f"; did you mean {spell(lower[close[0]])}?" if close else ""
 
 
