@@ -14,9 +14,9 @@ def nearest(name: str, candidates: Iterable[str], spell: Callable[[str], str] = 
     # A much longer name with another beginning is another word: frames is not max_frames.
     lower = {candidate.lower(): candidate for candidate in candidates
              if abs(len(candidate) - len(name)) <= 3 or candidate.startswith(name)}
-    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.75)
-    # In a short name, two letters in the wrong order are too much for the cutoff.
-    close += [each for each in lower if sorted(each) == sorted(name.lower())]
+    # In a short name, letters in another order are too many differences for the cutoff.
+    close = [each for each in lower if sorted(each) == sorted(name.lower())]
+    close += difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.75)
     return f"; did you mean {spell(lower[close[0]])}?" if close else ""
 
 
