@@ -86,7 +86,7 @@ class Recorder:
         if not config.run.evaluates:
             log.info("no evaluations beside training: best/ goes by the mean of "
                      f"{config.run.return_window} training games")
-        stop = stop_in_words(config, progress.step)
+        stop = stop_in_words(config, progress.step, model.spec.agents)
         if stop is not None:
             log.info(stop)
 
