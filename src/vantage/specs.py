@@ -209,6 +209,8 @@ class EnvSpec:
     """The environment reports `info["action_mask"]`."""
     space: Mapping[str, Any] | None = None
     """The environment's observation space, as `envs.space_json` writes it; None if unknown."""
+    agents: int = 1
+    """Rows of a batch for each environment, whose episodes begin together."""
 
     @property
     def parts(self) -> tuple[ArraySpec, ...]:

@@ -16,7 +16,7 @@ from vantage.envs.make import make_environments
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, EnvError
 
-AGENTS = "Vantage trains one agent: write a gymnasium.Env around it"
+AGENTS = "write a class with the methods of PettingZoo's ParallelEnv around it"
 BATCH = "write a gymnasium.vector.VectorEnv around it"
 
 
@@ -26,10 +26,8 @@ def make(env: str, *, num_envs: int = 1, **options: object) -> Environments:
 
 
 @pytest.mark.parametrize(("env", "says"), [
-    ("Chess", f"a PettingZoo environment whose agents take turns (AEC); {AGENTS}"),
-    ("CopiedTurns", f"a PettingZoo environment whose agents take turns (AEC); {AGENTS}"),
-    ("Pistons", f"a PettingZoo environment of several agents at once (ParallelEnv); {AGENTS}"),
-    ("CopiedParallel", f"a PettingZoo environment of several agents at once (ParallelEnv); {AGENTS}"),
+    ("Chess", "a PettingZoo environment whose agents take turns (AEC); give the parallel_env of its module, or"),
+    ("CopiedTurns", "a PettingZoo environment whose agents take turns (AEC); give the parallel_env of its module, or"),
     ("TwoPlayers", f"an RLlib MultiAgentEnv; {AGENTS}"),
     ("Suite", "a dm_env environment, as of dm_control; write a gymnasium.Env around it"),
     ("CopiedSuite", "a dm_env environment, as of dm_control; write a gymnasium.Env around it"),

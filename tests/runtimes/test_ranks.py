@@ -230,7 +230,6 @@ def test_a_resume_on_a_gpu_has_one_process(monkeypatch: pytest.MonkeyPatch, capl
 
 
 def test_ranks_exchange_the_numbers_of_their_episodes() -> None:
-    config = vantage.configure("a2c", env="CartPole-v1", num_envs=4, num_workers=2, rollout_length=4)
     own = Advance(8, episodes=(Episode(0, 1.5, 3, {"is_success": True, "name": "x"}), Episode(1, 2.0, 4)))
     other = Advance(8, episodes=(Episode(2, 4.0, 2, {"coins": 7}),), env_seconds=0.5)
     slots = [torch.zeros(0)] * 2
@@ -247,9 +246,9 @@ def test_ranks_exchange_the_numbers_of_their_episodes() -> None:
             barrier.wait()
             return both
 
-    thread = Thread(target=lambda: exchange(Weights(1), config, other))  # type: ignore[arg-type]
+    thread = Thread(target=lambda: exchange(Weights(1), other))  # type: ignore[arg-type]
     thread.start()
-    results = exchange(Weights(0), config, own)  # type: ignore[arg-type]
+    results = exchange(Weights(0), own)  # type: ignore[arg-type]
     thread.join()
     found = [(each.env, each.score, each.length, *each.info.items()) for part in results for each in part.episodes]
     assert found == [(0, 1.5, 3, ("is_success", 1.0)), (1, 2.0, 4), (2, 4.0, 2, ("coins", 7.0))]

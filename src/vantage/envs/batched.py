@@ -22,7 +22,7 @@ from vantage.envs.in_use import check_unused, note_player
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.masks import masks_of_vector
 from vantage.envs.options import NEEDS
-from vantage.envs.other_interfaces import metadata_of, refusal
+from vantage.envs.other_interfaces import is_parallel, metadata_of, refusal
 from vantage.envs.outcomes import (
     LAST_INFO,
     check_reset,
@@ -49,6 +49,8 @@ def is_vector(env: EnvId) -> bool:
         return issubclass(target, VectorEnv)
     if isinstance(target, gym.Env | VectorEnv):
         return isinstance(target, VectorEnv)
+    if is_parallel(target):
+        return False
     if not callable(target):
         if not hasattr(target, "step"):
             raise ConfigError(f"env={env.name!r} is a {type(target).__name__}; give a class of "
@@ -70,11 +72,8 @@ def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: boo
     if rendered:
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; "
                           "use one of its environments as a gymnasium.Env to render it")
-    for name in (*NEEDS, "max_episode_steps", "short_episode_steps", "vector", "reset_options"):
-        if getattr(config, name) != getattr(EnvConfig, name):
-            raise ConfigError(f"{name} has no effect here: {env.name} is a vector environment, to "
-                              "which Vantage adds no wrappers; leave it out, or pass the same to "
-                              "the environment in env_kwargs")
+    check_without_wrappers(config, f"{env.name} is a vector environment", "max_episode_steps",
+                           "short_episode_steps", "vector", "reset_options")
     vector = create(env, config, {"num_envs": num_envs})
     words = refusal(vector)
     if words:
@@ -82,6 +81,15 @@ def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: boo
     check_unused(vector, env.name)
     _check_attributes(vector, env, num_envs)
     return vector
+
+
+def check_without_wrappers(config: EnvConfig, subject: str, *names: str) -> None:
+    """ConfigError if an option of wrappers, or one of `names`, is set; `subject` says of what."""
+    for name in (*NEEDS, *names):
+        if getattr(config, name) != getattr(EnvConfig, name):
+            raise ConfigError(f"{name} has no effect here: {subject}, to which Vantage adds no "
+                              "wrappers; leave it out, or pass the same to the environment in "
+                              "env_kwargs")
 
 
 def _check_attributes(vector: Any, env: EnvId, num_envs: int) -> None:

@@ -22,7 +22,13 @@ from vantage.envs.descriptions import shown
 from vantage.envs.failures import close_quietly, named_errors
 from vantage.envs.ids import EnvId, find_plugin
 from vantage.envs.options import play_of
-from vantage.envs.other_interfaces import foreign_space, instance_refusal, metadata_of, refusal
+from vantage.envs.other_interfaces import (
+    foreign_space,
+    instance_refusal,
+    is_parallel,
+    metadata_of,
+    refusal,
+)
 from vantage.envs.randomness import layers
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import add_current_folder, load_class
@@ -35,23 +41,21 @@ _OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps",
 RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
 
 
-def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]:
-    """One instance of `env` with the options of `config`.
+def build(env: EnvId, config: EnvConfig, *, rendered: bool,
+          created: Any = None) -> gym.Env[Any, Any]:
+    """One instance of `env` with the options of `config`: what `create_one` has `created`, or new.
 
     Raises ConfigError if Vantage cannot run it, or if it cannot be rendered and `rendered` is True.
     """
-    built = create(env, config, {"render_mode": RGB_ARRAY} if rendered else {})
+    built = create_one(env, config, rendered=rendered) if created is None else created
     with named_errors(lambda: f"{env.name} cannot be built"):
         words = instance_refusal(built)
         if words:
             raise ConfigError(f"env={env.name!r} is {words}")
         for name in ("observation_space", "action_space"):
             check_space(env, name, getattr(built, name, None))
-        if rendered and not draws(built):
-            close_quietly(built)
-            raise ConfigError(f"{env.name} draws no pictures: it has to take "
-                              f"render_mode={RGB_ARRAY!r} and to list it in its metadata's "
-                              "render_modes; a lambda may set it instead")
+        if rendered:
+            check_pictures(env, built)
         built = taking_options(Borrowed(built) if is_built(config) else built)
         if config.reset_stages.options and any(
                 isinstance(layer, WithoutOptions) for layer in layers(built)):
@@ -72,10 +76,15 @@ def check_space(env: EnvId, name: str, space: Any) -> None:
     raise ConfigError(f"env={env.name!r}: its {name} is {shown(space)}, {remedy}")
 
 
-def draws(env: gym.Env[Any, Any]) -> bool:
-    """Whether `env` renders arrays, by its render mode and its metadata."""
-    modes = metadata_of(env).get("render_modes")
-    return env.render_mode == RGB_ARRAY and isinstance(modes, Collection) and RGB_ARRAY in modes
+def check_pictures(env: EnvId, built: Any) -> None:
+    """Close `built` and raise ConfigError unless it renders arrays, by its mode and metadata."""
+    modes = metadata_of(built).get("render_modes")
+    mode = getattr(built, "render_mode", None)
+    if mode == RGB_ARRAY and isinstance(modes, Collection) and RGB_ARRAY in modes:
+        return
+    close_quietly(built)
+    raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and "
+                      "to list it in its metadata's render_modes; a lambda may set it instead")
 
 
 class WithoutOptions(gym.Wrapper[Any, Any, Any, Any]):
@@ -110,7 +119,9 @@ def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
 
 def is_built(config: EnvConfig) -> bool:
     """Whether the user gave a built environment, not a class or function that builds any number."""
-    return isinstance(target_of(config.id), gym.Env | gym.vector.VectorEnv)
+    target = target_of(config.id)
+    return isinstance(target, gym.Env | gym.vector.VectorEnv) or (
+        not isinstance(target, type) and is_parallel(target))
 
 
 def num_built(config: EnvConfig) -> int:
@@ -147,14 +158,14 @@ class Borrowed(gym.Wrapper[Any, Any, Any, Any]):
 
 def _call(factory: Any, env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
     """The result of calling `factory`; `factory` itself if it is an environment."""
-    if isinstance(factory, gym.Env | gym.vector.VectorEnv):
+    if is_built(config):
         if config.env_options:
             raise ConfigError(f"env_kwargs has no effect on env={env.name}, which is built "
                               "already; leave it out")
         return factory
     if isinstance(factory, type):
         words = refusal(factory)
-        if words:
+        if words and not is_parallel(factory):
             raise ConfigError(f"env={env.name!r} is {words}")
     elif not _takes(factory, "render_mode"):  # it may set its own
         more = {name: value for name, value in more.items() if name != "render_mode"}
@@ -169,6 +180,11 @@ def _takes(function: Any, name: str) -> bool:
         return True
     return name in parameters or any(each.kind is Parameter.VAR_KEYWORD
                                      for each in parameters.values())
+
+
+def create_one(env: EnvId, config: EnvConfig, *, rendered: bool) -> Any:
+    """`create` without arguments other than a render mode."""
+    return create(env, config, {"render_mode": RGB_ARRAY} if rendered else {})
 
 
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:

@@ -54,6 +54,8 @@ _OLD_GYM = {
 
 def hint(gym_id: str) -> str:
     """How to install or import the package of `gym_id`, as a remedy; "" if it is unknown."""
+    if gym_id.startswith("pettingzoo."):
+        return f"; did you mean {gym_id}:parallel_env, a function of this module?"
     for words, pattern in _GYMNASIUM.items():
         module, package = words.split()
         if re.match(pattern, gym_id):

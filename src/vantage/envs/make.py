@@ -19,8 +19,9 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
                       rendered: bool = False, longest_game: int = LONGEST_GAME) -> Environments:
     """`num_envs` environments; random `stream` 0 is for training, others are for evaluations.
 
-    `first_env` is the index in the run of the first environment, for seeds and messages. `place` is
-    its index among those that run at the same time, which decides which episodes are short.
+    Environments of several agents have a row for each. `first_env` is the index in the run of the
+    first environment, for seeds and messages. `place` is its index among those that run at the same
+    time, which decides which episodes are short.
     Evaluation environments have no short episodes; they report raw rewards, no lost lives, and cut
     games without a time limit after `longest_game` steps. `threads` is for Atari's emulators; 0
     uses all cores.
@@ -32,7 +33,10 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
         is_in_tensors,
         is_vector,
     )
-    from vantage.envs.build import copying
+    from vantage.envs.build import copying, create_one
+    from vantage.envs.options import check_options
+    from vantage.envs.other_interfaces import is_parallel
+    from vantage.envs.several_agents import several_agents
     from vantage.envs.short_episodes import short_environments
     from vantage.envs.single import single_environments
 
@@ -53,9 +57,18 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
             return _in_tensors(env, vector, seeds, evaluation=evaluation, longest_game=longest_game)
         simulators = batched_environments(env, name, seeds, vector, longest_game=longest_game)
     else:
-        simulators = single_environments(env, name, seeds, num_envs=num_envs, rendered=rendered,
-                                         longest_game=longest_game if evaluation else 0,
-                                         short=short)
+        check_options(env, name)
+        created = create_one(name, env, rendered=rendered)
+        cut_after = longest_game if evaluation else 0
+        if is_parallel(created):
+            simulators = several_agents(env, name, seeds, created, num_envs=num_envs,
+                                        rendered=rendered, longest_game=cut_after)
+            num_envs *= simulators.spec.agents
+            short = short.repeat(simulators.spec.agents)
+        else:
+            simulators = single_environments(env, name, seeds, created, num_envs=num_envs,
+                                             rendered=rendered, longest_game=cut_after,
+                                             short=short)
     try:
         return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation,
                             draws=rendered, short=short)

@@ -28,7 +28,7 @@ def masks_of(env: gym.Env[Any, Any]) -> Callable[[Info], Info]:
         method = env.get_wrapper_attr(METHOD)
     except Exception:  # AttributeError, or what a __getattr__ of the environment raises
         method = None
-    return _adding(method if _is_masked(env.action_space) else None)
+    return _adding(method if is_masked(env.action_space) else None)
 
 
 def masks_of_vector(vector: VectorEnv[Any, Any, Any]) -> Callable[[Info], Info]:
@@ -45,7 +45,7 @@ def masks_of_vector(vector: VectorEnv[Any, Any, Any]) -> Callable[[Info], Info]:
             each = layer.call(METHOD)
             return None if each[0] is None else np.stack([flat(mask, space) for mask in each])
 
-    return _adding(method if _is_masked(space) else None)
+    return _adding(method if is_masked(space) else None)
 
 
 def allows(mask: Any, action: Any, space: gym.Space[Any]) -> bool:
@@ -73,7 +73,8 @@ def sizes_of(leaf: gym.Space[Any]) -> Array:
     return np.ravel(leaf.nvec if isinstance(leaf, spaces.MultiDiscrete) else np.empty(0, int))
 
 
-def _is_masked(space: gym.Space[Any]) -> bool:
+def is_masked(space: gym.Space[Any]) -> bool:
+    """Whether a mask can say which actions of `space` are allowed: it has discrete parts."""
     return any(sizes_of(leaf).size for leaf in leaves_of(space).values())
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
-from types import FunctionType
 from typing import Any
 
 from gymnasium import Env
@@ -17,9 +16,8 @@ from vantage.envs.descriptions import a
 
 _RETURNS = ("reset return (observation, info) and step (observation, reward, terminated, "
             "truncated, info)")
-_ONE_AGENT = ("Vantage trains one agent: write a gymnasium.Env around it that takes the actions of "
-              "one agent, returns what that one observes and earns, and plays the others by a "
-              "policy of your own")
+_AGENTS = ("write a class with the methods of PettingZoo's ParallelEnv around it, whose agents then "
+           "share one policy")
 _PORT = ("derive the class from gymnasium.Env, set its spaces from gymnasium.spaces, and let "
          f"{_RETURNS}")
 _BATCH = ("write a gymnasium.vector.VectorEnv around it, with num_envs, single_observation_space, "
@@ -42,11 +40,11 @@ class Kind:
 
 
 KINDS = (
-    Kind("a PettingZoo environment whose agents take turns (AEC)", _ONE_AGENT,
+    Kind("a PettingZoo environment whose agents take turns (AEC)",
+         "give the parallel_env of its module, or pettingzoo.utils.aec_to_parallel(env) where "
+         "agents may act at once",
          ("pettingzoo.utils.env.AECEnv",), ("agent_iter", "last", "observe")),
-    Kind("a PettingZoo environment of several agents at once (ParallelEnv)", _ONE_AGENT,
-         ("pettingzoo", "supersuit"), ()),
-    Kind("an RLlib MultiAgentEnv", _ONE_AGENT, ("ray.rllib.env.multi_agent_env",),
+    Kind("an RLlib MultiAgentEnv", _AGENTS, ("ray.rllib.env.multi_agent_env",),
          ("get_action_space", "get_observation_space"), derives=True),
     Kind("a dm_env environment, as of dm_control", f"{_WRAP}: observation, reward and last() are "
          "in its time step, and terminated is last() with a discount of 0",
@@ -87,6 +85,15 @@ def refusal(env: Any) -> str:
     if _has(cls, ("reset", "step")):
         return "" if _is_vec_env(cls, env) else _lookalike(cls, env)
     return f"{a(cls.__name__)}, not a gymnasium.Env; {_PORT}"
+
+
+def is_parallel(env: Any) -> bool:
+    """Whether a class or instance is a PettingZoo ParallelEnv, or has its methods."""
+    cls = env if isinstance(env, type) else type(env)
+    takes_turns = _comes_from(cls, KINDS[0].modules) or _has(cls, KINDS[0].methods)
+    has_spaces = any(callable(vars(base).get("action_space")) for base in cls.__mro__)
+    return (has_spaces and not takes_turns and _has(cls, ("reset", "step"))
+            and not issubclass(cls, Env | VectorEnv))
 
 
 def instance_refusal(env: Any) -> str:
@@ -135,9 +142,6 @@ def _lookalike(cls: type, env: Any) -> str:
     if _has(cls, ("num_envs",)) or "num_envs" in attributes:
         return (f"{a(cls.__name__)}, which has num_envs but is no gymnasium.vector.VectorEnv; "
                 f"{_BATCH}")
-    has_agents = "possible_agents" in attributes or _has(cls, ("possible_agents",))
-    if has_agents or _has_space_methods(cls):
-        return _words(KINDS[1])
     return f"{a(cls.__name__)}, which has reset and step but is no gymnasium.Env; {_PORT}"
 
 
@@ -150,11 +154,6 @@ def _is_vec_env(cls: type, env: Any) -> bool:
             return False
     names = {*getattr(env, "__dict__", {})}.union(*(vars(base) for base in cls.__mro__))
     return names >= {"num_envs", "single_observation_space", "single_action_space"}
-
-
-def _has_space_methods(cls: type) -> bool:
-    """Whether spaces are methods that take an agent, as in PettingZoo."""
-    return any(isinstance(vars(base).get("action_space"), FunctionType) for base in cls.__mro__)
 
 
 def _comes_from(cls: type, modules: tuple[str, ...]) -> bool:

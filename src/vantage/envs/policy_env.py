@@ -12,6 +12,7 @@ from vantage.envs.actions import action_space, to_row
 from vantage.envs.interface import MASK, Array, Obs
 from vantage.envs.spaces import policy_spaces
 from vantage.envs.vector_env import Environments
+from vantage.errors import ConfigError
 
 
 class PolicyEnv(gym.Env[Any, Any]):
@@ -27,6 +28,9 @@ class PolicyEnv(gym.Env[Any, Any]):
 
         `seed_of` derives the environment's seed from the seed of a reset.
         """
+        if envs.spec.agents > 1:
+            raise ConfigError("an environment of several agents is no gymnasium.Env; build it "
+                              "yourself, and call act with the observation of each agent")
         self._envs = envs
         self._seed_of = seed_of
         self._begun = False

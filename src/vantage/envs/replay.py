@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -68,6 +69,13 @@ def replay(simulators: Simulators, history: History, *, only_last: bool, episode
             obs, _, terminated, truncated, info = simulators.step(actions[t])
             over = terminated | truncated
     return obs, over, info
+
+
+def obs_arrays(obs: Obs) -> dict[str, Array]:
+    """The parts of an observation by their names in a snapshot."""
+    if isinstance(obs, Mapping):
+        return {f"obs.{key}": part for key, part in obs.items()}
+    return {"obs": obs}
 
 
 def merge(info: Info, other: Info, which: Array) -> Info:

@@ -20,7 +20,7 @@ from vantage.envs.failures import CLOSE_SECONDS, close_quietly, named_errors
 from vantage.envs.ids import EnvId, check_processes, needs_main
 from vantage.envs.in_use import check_unused, note_player
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
-from vantage.envs.options import Play, check_options, non_defaults
+from vantage.envs.options import Play, non_defaults
 from vantage.envs.probe import probe_single
 from vantage.envs.workers import Workers
 from vantage.errors import ConfigError
@@ -116,18 +116,17 @@ def _stacked(rows: list[Any]) -> Obs:
     return np.concatenate(rows).reshape(len(rows), *first.shape)
 
 
-def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int,
-                        short: Array, rendered: bool = False,
+def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, created: Any, *,
+                        num_envs: int, short: Array, rendered: bool = False,
                         longest_game: int = 0) -> Simulators:
     """B environments that seed each episode by its number.
 
     A snapshot therefore only needs the actions of the current episodes. `longest_game` cuts
     episodes of environments without a time limit after so many steps; 0 cuts none. `short` [B] bool
-    marks environments with short episodes.
+    marks environments with short episodes. `created` is the first of them.
     """
-    check_options(config, env)
     limit = TimeLimit(config.env_timeout, env.name)
-    first = build(env, config, rendered=rendered)
+    first = build(env, config, rendered=rendered, created=created)
     check_unused(first.unwrapped, env.name)
     probed = probe_single(first, config, seeds, limit)
     in_processes = config.vector == "async"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
+from vantage.envs.agent_rows import any_of_agents, waiting_rows
 from vantage.envs.checks import Checks
 from vantage.envs.config import EnvConfig
 from vantage.envs.failures import named_errors
@@ -31,7 +32,7 @@ from vantage.envs.interface import (
 from vantage.envs.options import choose_actions
 from vantage.envs.outcomes import LAST_INFO
 from vantage.envs.rendering import as_picture, frames_per_second
-from vantage.envs.replay import check_snapshot, merge, replay
+from vantage.envs.replay import check_snapshot, merge, obs_arrays, replay
 from vantage.envs.rewards import keeps_rewards, learnt_rewards
 from vantage.envs.spaces import describe, policy_spaces
 from vantage.errors import EnvError
@@ -115,7 +116,7 @@ class Environments:
 
         With `over` = terminated | truncated as the simulators report them:
 
-        is_first[t+1] = over[t-1]
+        is_first[t+1] = over[t-1], and while other agents of the environment go on
         life_lost = lives fell & lives > 0 & not a reset step
         terminated = game over | life_lost, the latter only when training with Atari's life signal
         """
@@ -126,7 +127,7 @@ class Environments:
             actions = self._subset[actions]
         if self._simulators.fires:
             actions = np.where(self._press, FIRE, actions)
-        resetting = self._over
+        waiting, resetting = waiting_rows(self._over, self._length, self.spec.agents)
         pressed = self._press
         started = perf_counter()
         obs, raw, terminated, truncated, info = self._simulators.step(actions)
@@ -136,19 +137,21 @@ class Environments:
         if True in resetting:
             self._begin(resetting)
             obs, info = self._reseed(resetting, obs, info)
+        if self.spec.agents > 1:
+            self._length[waiting] = 0
         self._score += raw
         self._check(obs, raw, actions, self._length)
         self._obs = obs
         self._over = terminated | truncated
         episodes = self._finished_episodes(last_info)
-        valid = ~resetting
+        valid = ~waiting
         if "lives" in info:
             terminated = self._follow_lives(info["lives"], resetting, terminated)
             valid &= ~pressed
         rewards = raw.astype(np.float32) if self._raw else learnt_rewards(raw, self._config)
         if self._config.reward_terminates and not self._evaluation:
             terminated = terminated | (rewards != 0)
-        return Step(obs, rewards, terminated, resetting, valid, self._mask(info), episodes)
+        return Step(obs, rewards, terminated, waiting, valid, self._mask(info), episodes)
 
     def _finished_episodes(self, last_info: Any) -> tuple[Episode, ...]:
         """Episodes that ended at this step, except short ones; `last_info` is that of LAST_INFO."""
@@ -163,7 +166,7 @@ class Environments:
 
     def snapshot(self) -> dict[str, Array]:
         """Everything that `reset` needs to continue from here, as arrays."""
-        arrays = {name: getattr(self, f"_{name}") for name in SAVED} | _obs_arrays(self._obs)
+        arrays = {name: getattr(self, f"_{name}") for name in SAVED} | obs_arrays(self._obs)
         copies = {name: array.copy() for name, array in arrays.items()}
         return copies | self._history.snapshot()
 
@@ -277,8 +280,9 @@ class Environments:
                     self._simulators, self._history, only_last=only_last, episode=self._episode,
                     seeded_episode=self._seeded_episode, length=self._length)
                 lost = dropped | (over != self._over)
-                for name, part in _obs_arrays(self._obs).items():
+                for name, part in obs_arrays(self._obs).items():
                     lost |= (part != snapshot[name]).reshape(self.num_envs, -1).any(axis=1)
+                lost = any_of_agents(lost, self.spec.agents)
             if not lost[~dropped].any():
                 break
         return lost, info
@@ -290,9 +294,3 @@ class Environments:
         is_possible = (games >= 0) & (games <= steps) & (self._length <= steps)
         return bool(is_possible.all()) and self._simulators.forgets_games()
 
-
-def _obs_arrays(obs: Obs) -> dict[str, Array]:
-    """The parts of an observation by their names in a snapshot."""
-    if isinstance(obs, Mapping):
-        return {f"obs.{key}": part for key, part in obs.items()}
-    return {"obs": obs}

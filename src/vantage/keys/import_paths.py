@@ -55,6 +55,9 @@ def load_class(path: str, *, what: str) -> Any:
             remedy = "install it, or start in the folder that contains it"
             if near := _nearest_module(name):
                 remedy = f"did you mean {near}:{attribute}? Otherwise {remedy}"
+        if (isinstance(error, ModuleNotFoundError) and name.startswith("pettingzoo.")
+                and not str(error.name).startswith("pettingzoo.")):
+            remedy = f"pip install 'pettingzoo[{name.split('.')[1]}]'"
         raise ConfigError(f"{what}={path!r}: module {name!r} cannot be imported: "
                           f"{type(error).__name__}: {error}; {remedy}") from error
     try:

@@ -90,27 +90,29 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
                generator: torch.Generator) -> Iterator[GameStep]:
     """Every step of the games that `play_games` would play in a single environment.
 
-    The environment does not move between yields, so the caller can render it.
+    The environment does not move between yields, so the caller can render it. Of several agents,
+    the value is that of the first, and the score their mean.
     """
     _check_fits(model, envs)
     device = next(model.parameters()).device
-    position = Position.after(reset_envs(envs), model.initial_state(1), device)
+    position = Position.after(reset_envs(envs), model.initial_state(envs.num_envs), device)
     score = 0.0
     length = 0
-    ended = False
+    agents = envs.num_envs
     while True:
         params, values, state = model.step_with_values(
             position.obs, position.is_first, position.state, position.action_mask)
-        yield GameStep(float(values[0]), score, length, ended)
+        yield GameStep(float(values[0]), score, length, agents == 0)
         step = step_envs(envs, choose(model, params, generator, deterministic=deterministic))
         position = Position.after(step, state, device)
-        ended = bool(step.episodes)
-        if step.is_first[0]:
+        if agents == 0:
             score = 0.0
             length = 0
+            agents = envs.num_envs
         else:
-            score += float(step.rewards[0])
+            score += float(step.rewards.mean())
             length += 1
+            agents -= len(step.episodes)
 
 
 def _check_fits(model: ActorCritic, envs: Environments) -> None:

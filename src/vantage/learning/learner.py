@@ -58,7 +58,8 @@ class Learner:
         device = self.flat.vector.device
         self.reward_normalizer: RewardNormalizer | None = None
         if config.env.reward_norm:
-            self.reward_normalizer = RewardNormalizer(config.envs_per_process, device)
+            num_rows = config.envs_per_process * model.spec.agents
+            self.reward_normalizer = RewardNormalizer(num_rows, device)
         self.cloning: Cloning | None = None
         """The demonstrations that losses include, with the coefficient demo_coef."""
         self.rate = AdaptiveRate.of(config.optimizer.lr)

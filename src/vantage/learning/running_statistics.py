@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+
 from vantage.learning.learner import Learner
 from vantage.models.normalization import RunningStats, merge_batches
-from vantage.types import Rollout
+from vantage.types import Obs, Rollout, map_parts
 
 
 def running(learner: Learner) -> Iterator[tuple[str, RunningStats]]:
@@ -22,7 +24,7 @@ def observe(learner: Learner, rollout: Rollout, step: int) -> None:
     Ranks exchange those of their rollouts, so that all have the same, of all environments.
     """
     config = learner.config
-    batches = learner.model.batches(rollout.obs)
+    batches = learner.model.batches(seen(rollout))
     rewards = learner.reward_normalizer
     if rewards is not None:
         batches.append((rewards.merge, rewards.batch(rollout.rewards, rollout.is_first,
@@ -30,3 +32,16 @@ def observe(learner: Learner, rollout: Rollout, step: int) -> None:
     merge_batches(batches, learner.sink.all_gather)
     if config.policy.norm == "batch":
         learner.model.update_batch_norms()
+
+
+def seen(rollout: Rollout) -> Obs:
+    """The observations without those that stand in for agents that have left.
+
+    Only in their rows do two that are first follow each other.
+    """
+    left = rollout.is_first[:-1] & rollout.is_first[1:]
+    if rollout.is_first.shape[1] == 1 or not left.any():
+        return rollout.obs
+    here = torch.cat([~left, torch.ones_like(left[-1:])])
+    parts: Obs = map_parts(lambda part: part[here].unsqueeze(1), rollout.obs)
+    return parts

@@ -12,7 +12,9 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 def spec_to_json(spec: EnvSpec) -> dict[str, Any]:
     """`spec` as a JSON object; infinite bounds become null."""
-    return {**asdict(spec), "action": _action_to_json(spec.action)}
+    values = {**asdict(spec), "action": _action_to_json(spec.action)}
+    del values["agents"]  # of the environment at hand, not of a policy
+    return values
 
 
 def spec_from_json(spec: Mapping[str, Any]) -> EnvSpec:

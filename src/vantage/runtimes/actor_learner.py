@@ -56,7 +56,9 @@ class ActorLearner:
                                       place=worker * num_envs)
         try:
             self.spec = self.envs.spec
-            check_rollouts(self.spec, num_envs,
+            self.steps_per_update = (self.envs.num_envs * self.rollout_length
+                                     * config.runtime.rollouts_per_update)
+            check_rollouts(self.spec, self.envs.num_envs,
                            self.rollout_length * config.runtime.rollouts_per_update,
                            kept_frames=config.policy.frame_stack if config.algorithm.needs.reuse
                            else 1)

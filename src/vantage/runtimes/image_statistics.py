@@ -29,7 +29,7 @@ def measure_images(model: ActorCritic, config: Config, envs: Environments) -> No
     part of `num_envs`, all are built, so that the statistics do not depend on the number of ranks
     or workers.
     """
-    num_envs = config.env.num_envs or envs.num_envs
+    num_envs = config.env.num_envs * envs.spec.agents or envs.num_envs
     rollouts = -(-config.policy.image_norm_steps // (num_envs * ROLLOUT_LENGTH))
     if not rollouts:
         return
@@ -39,8 +39,9 @@ def measure_images(model: ActorCritic, config: Config, envs: Environments) -> No
     generator = torch.Generator(device).manual_seed(seed)
     with ExitStack() as stack:
         if envs.num_envs != num_envs:
-            envs = make_environments(config.env, seed=config.run.seed, num_envs=num_envs,
-                                     stream=0, threads=torch.get_num_threads())
+            envs = make_environments(config.env, seed=config.run.seed, stream=0,
+                                     num_envs=config.env.num_envs,
+                                     threads=torch.get_num_threads())
             stack.enter_context(closing(envs))
         first = envs.restart(seed)
         position = Position.after(first, model.initial_state(num_envs), device)

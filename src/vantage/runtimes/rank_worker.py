@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vantage.config.config import Config
 from vantage.learning.cloning import Cloning
 from vantage.learning.learner import Learner
 from vantage.learning.learner_state import load_tensors
@@ -118,7 +117,7 @@ def _serve(actor_learner: ActorLearner, weights: SharedRankWeights | RankWeights
             return done
         if command == Command.ADVANCE:
             advance = actor_learner.advance(lambda: step)  # noqa: B023  called at once
-            exchange(weights, actor_learner.config, advance)
+            exchange(weights, advance)
             done = step + advance.steps * actor_learner.config.num_processes
         elif command == Command.CHANGE:
             actor_learner.change(collectives.broadcast())
@@ -135,34 +134,31 @@ def share_weights(learner: Learner, rank: int, shared: RankMemory | None,
     return SharedRankWeights(shared, learner, rank, check)
 
 
-def exchange(weights: SharedRankWeights | RankWeights, config: Config,
-             advance: Advance) -> list[Advance]:
+def exchange(weights: SharedRankWeights | RankWeights, advance: Advance) -> list[Advance]:
     """The results of an update of all ranks, without their metrics.
 
     Numbers in the `info` of episodes are exchanged in updates where a rank has some.
     """
     numbers = [numbers_of(episode.info) for episode in advance.episodes]
-    rows = weights.all_gather(_row_of(config, advance, has_numbers=any(numbers)))
+    rows = weights.all_gather(_row_of(advance, has_numbers=any(numbers)))
     texts = ["[]"] * len(rows)
     if rows[:, 0].any():
-        texts = gather_text(json.dumps(numbers), weights.all_gather, chunk=row_size(config))
+        texts = gather_text(json.dumps(numbers), weights.all_gather, chunk=row_size(advance.steps))
     return [_advance_of(row, json.loads(text)) for row, text in zip(rows, texts, strict=True)]
 
 
-def row_size(config: Config) -> int:
-    """Numbers that `exchange` gathers: room for an episode at every step of an update."""
-    runtime = config.runtime
-    length = runtime.rollout_lengths[0] * runtime.rollouts_per_update
-    return 5 + 3 * config.envs_per_process * length
+def row_size(steps: int) -> int:
+    """Numbers that `exchange` gathers: room for an episode at each of the `steps` of an update."""
+    return 5 + 3 * steps
 
 
-def _row_of(config: Config, advance: Advance, *, has_numbers: bool) -> Tensor:
+def _row_of(advance: Advance, *, has_numbers: bool) -> Tensor:
     """The result of an update without its metrics, padded with NaN to a fixed size."""
     numbers = [float(has_numbers), advance.steps, advance.env_seconds, advance.act_seconds,
                advance.learn_seconds]
     for episode in advance.episodes:
         numbers += [episode.env, episode.score, episode.length]
-    return torch.tensor(numbers + [torch.nan] * (row_size(config) - len(numbers)),
+    return torch.tensor(numbers + [torch.nan] * (row_size(advance.steps) - len(numbers)),
                         dtype=torch.float64)
 
 

@@ -109,7 +109,7 @@ class Ranks:
                          for part in normalizer.stats)
         buffers = 0 if learner.buffers is None else len(learner.buffers.read())
         # 512 numbers have room for 254 metrics and the numbers that `SharedMetrics` adds.
-        columns = max(512, statistics, buffers, row_size(self._actor_learner.config))
+        columns = max(512, statistics, buffers, row_size(self._actor_learner.steps_per_update))
         return RankMemory(len(learner.flat.vector), self._config.runtime.num_workers, columns,
                           self._config.optimizer, context)
 
@@ -140,7 +140,7 @@ class Ranks:
         try:
             with self._commanding(Command.ADVANCE, step):
                 total = self._actor_learner.advance(lambda: step)
-                for other in exchange(self._weights, self._actor_learner.config, total)[1:]:
+                for other in exchange(self._weights, total)[1:]:
                     total += other
         except BaseException:
             self._actor_learner.exact = False  # one update ahead of the counters

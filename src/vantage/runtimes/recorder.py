@@ -88,7 +88,7 @@ class Recorder:
                      f"{config.run.return_window} training games after a checkpoint")
             if checkpoint is not None:
                 self._best.wait_for_games()
-        stop = stop_in_words(config, progress.step)
+        stop = stop_in_words(config, progress.step, model.spec.agents)
         if stop is not None:
             log.info(stop)
 

@@ -11,17 +11,18 @@ from vantage.config.config import Config
 from vantage.config.runtimes import Sync
 
 
-def stop_in_words(config: Config, step: int) -> str | None:
+def stop_in_words(config: Config, step: int, agents: int = 1) -> str | None:
     """Where a run that is at `step` stops; None if that is exactly at its `steps`.
 
-    A run may pass its `steps`, because updates are never cut short.
+    Environments have a row for each of their `agents`. A run may pass its `steps`, because updates
+    are never cut short.
     """
     runtime = config.runtime
     steps = config.run.steps
     if step >= steps:
         return None
     num_envs = config.env.num_envs if isinstance(runtime, Sync) else config.envs_per_process
-    steps_per_rollout = num_envs * runtime.rollouts_per_update
+    steps_per_rollout = num_envs * agents * runtime.rollouts_per_update
     sizes = [steps_per_rollout * length for length in runtime.rollout_lengths]
     if not isinstance(runtime, Sync):
         most = sum(sizes[worker % len(sizes)] for worker in range(runtime.num_workers))

@@ -52,6 +52,9 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
     in_env_units = replace(config.env, scale_actions=False)  # as keys are given
     with closing(make_single(in_env_units, seed=config.run.seed, stream=STREAM)) as envs:
         # The environment is built by its first reset and has no keys before.
+        if envs.spec.agents > 1:
+            raise ConfigError(f"env={config.env.id!r} has {envs.spec.agents} agents, and keys are for "
+                              "one; write a gymnasium.Env that plays the others")
         first = envs.reset()
         keys = choose_keys(envs, config)
         games = Games(envs.spec)

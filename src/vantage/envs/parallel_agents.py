@@ -1,0 +1,171 @@
+"""PettingZoo's parallel environments as a vector environment with a row for each agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+from vantage.envs.agent_spaces import AgentSpaces
+from vantage.envs.failures import close_quietly
+from vantage.envs.interface import MASK, Array, Info
+from vantage.envs.outcomes import OutcomeError, check_reset, five, flag, number
+
+
+class ParallelAgents(VectorEnv[Any, Any, Any]):
+    """Copies of a parallel environment; row i is agent i % A of copy i // A, with A agents each.
+
+    A copy is reset in the step after its last agents have left. Until then, the rows of agents that
+    left before repeat their last observation.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "autoreset_mode": AutoresetMode.NEXT_STEP, "reset_mask": True}
+
+    def __init__(self, envs: Sequence[Any], agents: AgentSpaces, max_steps: float) -> None:
+        self.games = [_Game(env, agents) for env in envs]
+        self.num_envs = len(envs) * len(agents.names)
+        self.single_observation_space = agents.observation
+        self.single_action_space = agents.action
+        self.observation_space = batch_space(agents.observation, self.num_envs)
+        self.action_space = batch_space(agents.action, self.num_envs)
+        self.cut_after(max_steps)
+
+    def cut_after(self, steps: float) -> float:
+        """Truncate games after `steps`; returns `steps`."""
+        for game in self.games:
+            game.max_steps = steps
+        return steps
+
+    def reset(self, *, seed: Any = None,
+              options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the copies with a row in options["reset_mask"], by default all."""
+        which = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        num_agents = self.num_envs // len(self.games)
+        for i, game in enumerate(self.games):
+            row = i * num_agents
+            if which[row:row + num_agents].any():
+                game.reset(seed[row] if isinstance(seed, list) else seed)
+        return self._obs(), self._infos()
+
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        each = iter(tuple(iterate(self.action_space, actions)))
+        for game in self.games:
+            game.step([next(each) for _ in game.names])
+        return (self._obs(), self._all("rewards"), self._all("terminated"),
+                self._all("truncated"), self._infos())
+
+    def close_extras(self, **_: Any) -> None:
+        for game in self.games:
+            close_quietly(game.env)
+            game.closed = True
+
+    def _all(self, name: str) -> Array:
+        return np.array([value for game in self.games for value in getattr(game, name)])
+
+    def _obs(self) -> Any:
+        space: gym.Space[Any] = self.single_observation_space
+        rows = [obs for game in self.games for obs in game.obs]
+        batch: Any = create_empty_array(space, self.num_envs)
+        return concatenate(space, rows, batch)
+
+    def _infos(self) -> Info:
+        """Infos of all rows in Gymnasium's form, with masks if the agents have any."""
+        info: Info = {}
+        for row, own in enumerate(own for game in self.games for own in game.infos):
+            if own:
+                info = self._add_info(info, own, row)
+        known = [mask for game in self.games for mask in game.masks if mask is not None]
+        if known:
+            masks = [game.mask(i) for game in self.games for i in range(len(game.names))]
+            info[MASK] = np.array([np.ones_like(known[0]) if each is None else each
+                                   for each in masks])
+        return info
+
+
+class _Game:
+    """One copy of the environment, and what its agents observed last."""
+
+    def __init__(self, env: Any, agents: AgentSpaces) -> None:
+        self.env = env
+        self.names = agents.names
+        self.obs: list[Any] = [None] * len(self.names)
+        self.masks: list[Array | None] = [None] * len(self.names)
+        self.max_steps = 0.0
+        self.closed = False
+        self._split = agents.split
+
+    def played(self) -> object:
+        """The environment; None once this is closed."""
+        return None if self.closed else self.env
+
+    def mask(self, i: int) -> Array | None:
+        """The mask of agent i; None, which allows all actions, after it has left."""
+        if self.present[i] and self.masks[i] is None:
+            raise OutcomeError(f"{self.names[i]} has no action_mask, unlike other agents")
+        is_new = self.present[i] or self.terminated[i] or self.truncated[i]
+        return self.masks[i] if is_new else None
+
+    def reset(self, seed: int | None = None) -> None:
+        obs, infos = check_reset(self.env.reset(seed=seed))
+        missing = [name for name in self.names if name not in obs]
+        if missing:
+            raise OutcomeError(f"reset() returned no observation of {', '.join(missing)}; begin "
+                               "episodes with all possible_agents")
+        self.steps = 0
+        self.present = [True] * len(self.names)
+        self._clear()
+        for i in range(len(self.names)):
+            self._observe(i, obs, infos)
+
+    def step(self, actions: Sequence[Any]) -> None:
+        """Let the present agents act; after the end of the game, reset instead."""
+        if not any(self.present):
+            self.reset()
+            return
+        chosen = {name: action for name, action, present
+                  in zip(self.names, actions, self.present, strict=True) if present}
+        obs, rewards, terminations, truncations, infos = five(self.env.step(chosen))
+        self.steps += 1
+        self._clear()
+        for i, name in enumerate(self.names):
+            stays = name in self.env.agents
+            if not self.present[i]:
+                if stays:
+                    raise OutcomeError(f"agents contains {name}, whose episode has ended; remove "
+                                       "agents that terminate, until the next reset")
+                continue
+            self.rewards[i] = number(_of(name, rewards, "reward"))
+            truncated = flag("truncated", _of(name, truncations, "truncation"))
+            terminated = flag("terminated", _of(name, terminations, "termination"))
+            self.terminated[i] = terminated or not (stays or truncated)
+            self.truncated[i] = (not self.terminated[i]
+                                 and (truncated or self.steps >= self.max_steps))
+            self.present[i] = not (self.terminated[i] or self.truncated[i])
+            if not self.terminated[i] or name in obs:
+                self._observe(i, obs, infos)
+
+    def _clear(self) -> None:
+        self.rewards = [0.0] * len(self.names)
+        self.terminated = [False] * len(self.names)
+        self.truncated = [False] * len(self.names)
+        self.infos: list[Info] = [{}] * len(self.names)
+
+    def _observe(self, i: int, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
+        name = self.names[i]
+        info = infos.get(name, {})
+        self.obs[i], self.masks[i] = self._split(_of(name, obs, "observation"), info)
+        self.infos[i] = {key: value for key, value in info.items() if key != MASK}
+
+
+def _of(name: str, results: Mapping[str, Any], what: str) -> Any:
+    """The result of the agent `name`. OutcomeError without one."""
+    try:
+        return results[name]
+    except (KeyError, TypeError, IndexError):
+        raise OutcomeError(f"step() returned no {what} of {name}; return one for each agent that "
+                           "acted") from None

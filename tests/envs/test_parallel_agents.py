@@ -1,0 +1,170 @@
+"""Parallel environments of PettingZoo's interface: a row for each agent, also after it has left."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from environments import make
+from pettingzoo_envs import Relay
+
+import vantage
+from vantage.envs.make import make_environments
+from vantage.envs.vector_env import Environments
+from vantage.errors import ConfigError, EnvError
+from vantage.learning.running_statistics import seen
+
+ZEROS = np.zeros(3, np.int64)
+
+
+def played(envs: Environments, steps: int) -> list[Any]:
+    return [envs.step(np.arange(envs.num_envs) % 2) for _ in range(steps)]
+
+
+def flags(values: Any) -> list[str]:
+    return ["".join("x" if flag else "." for flag in row) for row in values]
+
+
+def test_the_rows_of_agents_that_have_left_wait_for_the_next_game() -> None:
+    envs = make("pettingzoo_envs:Relay", 1)
+    first = envs.reset()
+    assert (envs.num_envs, envs.spec.agents, first.is_first.tolist()) == (3, 3, [True] * 3)
+    steps = played(envs, 6)
+    assert flags(step.terminated for step in steps) == ["...", "x..", ".x.", "..x", "...", "..."]
+    assert flags(step.valid for step in steps) == ["xxx", "xxx", ".xx", "..x", "...", "xxx"]
+    assert flags(step.is_first for step in steps) == ["...", "...", "x..", "xx.", "xxx", "..."]
+    assert [[(game.env, game.length, game.info) for game in step.episodes] for step in steps] == [
+        [], [(0, 2, {"t": 2})], [(1, 3, {"t": 3})], [(2, 4, {"t": 4})], [], []]
+    assert steps[3].obs[:, 1].tolist() == [2, 3, 4]  # those that have left repeat what they saw last
+    assert steps[4].obs[:, 1].tolist() == [0, 0, 0]
+    scores = {game.env: game.score for step in steps for game in step.episodes}
+    rewards = np.sum([step.rewards for step in steps[:4]], axis=0)
+    assert [scores[env] for env in range(3)] == rewards.tolist()
+
+
+def test_a_time_limit_truncates_all_agents_that_are_there() -> None:
+    envs = make("pettingzoo_envs:Relay", 2, max_episode_steps=3)
+    envs.reset()
+    steps = played(envs, 4)
+    assert flags(step.terminated for step in steps) == ["......", "x..x..", ".x..x.", "......"]
+    assert [len(step.episodes) for step in steps] == [0, 2, 4, 0]
+    assert steps[3].is_first.all()
+
+
+@pytest.mark.parametrize("mask", ["obs", "info"])
+def test_masks_of_observations_and_of_infos_reach_the_policy(mask: str) -> None:
+    envs = make("pettingzoo_envs:Relay", 2, options={"mask": mask})
+    step = envs.reset()
+    assert (str(envs.spec.obs), envs.spec.masked) == ("vector [3]", True)
+    for _ in range(6):
+        allowed = step.action_mask
+        left = step.is_first & (step.obs[:, 1] > 0)
+        assert (allowed.sum(1) == np.where(left, 2, 1)).all()
+        step = envs.step(allowed.argmax(1))
+        assert (step.rewards == step.valid).all()
+
+
+def test_a_snapshot_continues_exactly_while_agents_have_left() -> None:
+    envs = make("pettingzoo_envs:Relay", 2)
+    envs.reset()
+    before = played(envs, 13)[-1]
+    assert flags([before.is_first]) == ["x..x.."]
+    copy = make("pettingzoo_envs:Relay", 2)
+    first = copy.reset(envs.snapshot())
+    assert (first.lost, flags([first.is_first])) == ((), ["x..x.."])
+    for one, other in zip(played(envs, 9), played(copy, 9), strict=True):
+        np.testing.assert_array_equal(one.obs, other.obs)
+        for name in ("rewards", "valid", "terminated", "is_first"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert one.episodes == other.episodes
+
+
+def test_the_copies_of_two_workers_begin_with_different_seeds() -> None:
+    def bits(first_env: int) -> list[Any]:
+        config = vantage.configure("a2c", env="pettingzoo_envs:Relay").env
+        envs = make_environments(config, seed=0, num_envs=2, stream=0, first_env=first_env)
+        envs.reset()
+        return [np.concatenate([envs.step(np.zeros(6, np.int64)).obs[:, 0] for _ in range(8)]).reshape(8, 2, 3)[:, i]
+                for i in range(2)]
+
+    copies = [str(copy) for copy in (*bits(0), *bits(2))]
+    assert len({*copies}) == 4
+
+
+def test_the_observations_that_stand_in_are_not_counted_in_statistics() -> None:
+    is_first = torch.tensor([[True, True], [False, False], [False, True], [False, True], [True, True]])
+    obs = torch.arange(10.0).reshape(5, 2, 1).repeat(1, 1, 3)
+    rollout: Any = SimpleNamespace(obs=obs, is_first=is_first)
+    counted: Any = seen(rollout)
+    assert counted[:, 0, 0].tolist() == [0, 1, 2, 3, 4, 6, 8, 9]
+
+
+class Silent(Relay):
+    """Its last agent is not there at the start."""
+
+    def reset(self, seed: Any = None, options: Any = None) -> Any:
+        obs, infos = super().reset(seed)
+        del obs["c"]
+        return obs, infos
+
+
+class Undead(Relay):
+    """Agents stay after their end."""
+
+    def step(self, actions: Any) -> Any:
+        self.agents = self.possible_agents[:]
+        results = super().step(dict.fromkeys(self.agents, 0))
+        self.agents = self.possible_agents[:]
+        return results
+
+
+class Unmasked(Relay):
+    """Only some agents have masks."""
+
+    def seen(self) -> Any:
+        obs, infos = super().seen()
+        infos["a"] = {"action_mask": np.ones(2)}
+        return obs, infos
+
+
+@pytest.mark.parametrize(("env", "says"), [
+    (Silent, r"reset\(\) returned no observation of c; begin episodes with all possible_agents"),
+    (Undead, r"agents contains a, whose episode has ended; remove agents that terminate"),
+    (Unmasked, r"b has no action_mask, unlike other agents")])
+def test_what_an_environment_gets_wrong_is_named(env: Any, says: str) -> None:
+    with pytest.raises(EnvError, match=says):
+        played(make(f"test_parallel_agents:{env.__name__}", 1), 4)
+
+
+class NoPettingZoo:
+    """An import finder of a machine without PettingZoo."""
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name == "pettingzoo":
+            raise ModuleNotFoundError("No module named 'pettingzoo'", name=name)
+
+
+@pytest.mark.parametrize(("function", "says"), [
+    (":parallel_env", r"No module named 'pettingzoo'; pip install 'pettingzoo\[butterfly\]'$"),
+    ("", r"did you mean pettingzoo\.butterfly\.pistonball_v6:parallel_env, a function of this module\?$")])
+def test_pettingzoo_may_be_missing_and_a_function_left_out(function: str, says: str,
+                                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "pettingzoo", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [NoPettingZoo(), *sys.meta_path])
+    with pytest.raises(ConfigError, match=says):
+        make(f"pettingzoo.butterfly.pistonball_v6{function}")
+
+
+@pytest.mark.parametrize(("keys", "says"), [
+    ({"options": {"widest": 4}}, r"share one policy, and their spaces differ: a has Box\(.* \(3,\), float32\) "
+     r"and Discrete\(2\), c has Box\(.* \(4,\), float32\) .*; pad them, for example as supersuit\."),
+    ({"vector": "async"}, "vector has no effect here: pettingzoo_envs:Relay has several agents"),
+    ({"reset_options": '{"level": 1}'}, "reset_options has no effect here"),
+    ({"frame_skip": "4"}, "frame_skip has no effect here: pettingzoo_envs:Relay has several agents")])
+def test_what_has_no_effect_or_does_not_fit_is_refused(keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make("pettingzoo_envs:Relay", 2, **keys)

@@ -1,0 +1,106 @@
+"""Trainings with several agents that share one policy, under every runtime, and what follows them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pettingzoo_envs import Relay
+from safetensors.torch import load_file
+
+import vantage
+from vantage.errors import ConfigError
+from vantage.runtimes.actor_learner import ActorLearner
+
+RELAY = "pettingzoo_envs:Relay"
+SMALL: dict[str, Any] = {"num_envs": 2, "hidden": "8", "rollout_length": 8, "threads": 1, "eval_every": 0}
+QUICK: dict[str, Any] = {**SMALL, "steps": 240}  # five updates of 2 copies x 3 agents x 8 steps
+
+
+def tensors_of(run: Path) -> dict[str, Any]:
+    newest = max((run / "checkpoints").iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
+    return {f"{file.name}/{name}": tensor for file in sorted(newest.glob("*.safetensors"))
+            for name, tensor in load_file(file).items()}
+
+
+def test_agents_learn_one_policy_and_evaluations_count_each_of_them(tmp_path: Path) -> None:
+    agent = vantage.train("ppo", env=lambda: Relay(), run=tmp_path / "run", num_envs=4, hidden="16", rollout_length=32,
+                          minibatch_size=32, lr=5e-3, steps=5_000, threads=1, eval_every=0, progress=False)
+    result = vantage.evaluate(agent, episodes=30)
+    assert sorted({*result.returns}) == [2, 3, 4]
+    assert result.return_mean == pytest.approx(3, abs=0.2)
+    action, _ = agent.act(np.array([1, 0, 0], np.float32))
+    assert action == 1
+    loaded = vantage.load(tmp_path / "run", env=Relay)
+    assert vantage.evaluate(loaded, episodes=30).returns == result.returns
+    with pytest.raises(ConfigError, match="several agents is no gymnasium"):
+        agent.make_env()
+
+
+@pytest.mark.parametrize("env", [RELAY, Relay, Relay(), "lambda"])
+def test_an_environment_may_be_an_id_a_class_an_object_or_a_callable(env: Any, tmp_path: Path) -> None:
+    is_object = isinstance(env, Relay)
+    trainer = vantage.Trainer("a2c", env=(lambda: Relay()) if env == "lambda" else env, run=tmp_path / "run",
+                              **{**QUICK, "num_envs": 1 if is_object else 2, "norm": "none"})
+    with trainer:
+        report = trainer.update()
+        assert report.step == 8 * 3 * (1 if is_object else 2)
+        assert {episode.length for episode in report.episodes} == {2, 3, 4}
+
+
+@pytest.mark.parametrize("algo", ["a2c", "ppo", "acer"])
+@pytest.mark.parametrize("memory", ["none", "gru"])
+def test_nothing_is_learned_from_the_rows_of_agents_that_have_left(algo: str, memory: str) -> None:
+    """What stands in for their observations and actions could be anything: the update is the same bit for bit."""
+    def updated(obs: float, action: int) -> dict[str, Any]:
+        config = vantage.configure(algo, env=RELAY, seed=0, reward_norm=True, memory=memory, **SMALL)
+        with closing(ActorLearner(config)) as actor_learner:
+            actor_learner.begin()
+            (rollout,), _ = actor_learner.collect()
+            left = rollout.is_first[:-1] & rollout.is_first[1:]
+            assert left.sum() == 2 * (2 + 1)  # in each copy, a is away for two steps and b for one
+            assert not (rollout.rewards[left].any() or rollout.valid[left].any())
+            rollout.obs[:-1][left] = obs
+            rollout.actions[left] = action
+            for _ in actor_learner.updates([rollout], 0):
+                pass
+            return {name: tensor for group in ("model", "optimizer") for name, tensor in
+                    actor_learner.tensors()[group].items()}
+
+    one, other = updated(7.0, 0), updated(-3.0, 1)
+    assert len(one) > 4
+    assert [name for name, tensor in one.items() if not tensor.equal(other[name])] == []
+
+
+def test_a_resume_equals_never_having_stopped(tmp_path: Path) -> None:
+    keys = {**QUICK, "reward_norm": True, "obs_norm": True, "memory": "gru", "progress": False, "steps": 240}
+    vantage.train("a2c", env=RELAY, run=tmp_path / "whole", **keys)
+    vantage.train("a2c", env=RELAY, run=tmp_path / "parts", **{**keys, "steps": 96}, schedule_steps=240)
+    vantage.resume(tmp_path / "parts", steps=240, progress=False)
+    whole, parts = tensors_of(tmp_path / "whole"), tensors_of(tmp_path / "parts")
+    assert whole.keys() == parts.keys()
+    assert [name for name, tensor in whole.items() if not tensor.equal(parts[name])] == []
+
+
+@pytest.mark.parametrize(("algo", "keys"), [
+    ("ppo", {"num_workers": 2, "epochs": 1}), ("a3c", {"num_workers": 2}), ("acer", {"replay_start": 0}),
+    ("ppo", {"env_kwargs": {"mask": "obs"}})])
+def test_several_agents_train_under_other_runtimes_and_algorithms(algo: str, keys: dict[str, Any],
+                                                                  tmp_path: Path) -> None:
+    with vantage.Trainer(algo, env=RELAY, run=tmp_path / "run", **{**QUICK, **keys}) as trainer:
+        *_, report = trainer
+    assert report.status == "done"
+    assert report.metrics["rollout/ep_len_mean"] == pytest.approx(3, abs=0.1)
+
+
+def test_a_game_of_several_agents_is_recorded_and_its_score_is_their_mean(tmp_path: Path) -> None:
+    pytest.importorskip("imageio_ffmpeg")
+    agent = vantage.train("ppo", env=RELAY, run=tmp_path / "run", progress=False, **{**QUICK, "steps": 48})
+    recording = vantage.record(agent, tmp_path / "game.gif", episodes=2)
+    assert (recording.frames, len(recording.scores)) == (10, 2)
+    path = tmp_path / "games.safetensors"
+    games = vantage.record_demonstrations(agent, path, episodes=3)
+    assert games.lengths == (2, 2, 2)  # of the first agent
