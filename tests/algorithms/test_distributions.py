@@ -146,7 +146,7 @@ def test_a_sample_is_a_function_of_the_generators_state_and_carries_no_gradient(
     assert first.dtype == (torch.int64 if kind in ("categorical", "multi_discrete") else torch.float32)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("squashed", "joint")])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("squashed", "beta", "joint")])
 def test_no_action_is_more_probable_than_the_mode(kind: str) -> None:
     params = random_params(kind)
     mode = KINDS[kind].mode(params)
@@ -222,5 +222,10 @@ def test_bounded_distributions_are_densities_between_their_bounds(distribution: 
         assert loss.isfinite() and gradient.isfinite().all()
 
 
-def test_the_mode_of_a_flat_beta_is_the_middle() -> None:
-    assert BETA.mode(torch.ones(1, 4)).tolist() == [[0.0, 3.5]]
+def test_the_action_of_a_beta_without_noise_is_its_mean() -> None:
+    """Where its density is nearly flat, its mode, the first action here, would be the upper bound."""
+    params = torch.tensor([[1.5, 3.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]])
+    middle, expected = torch.tensor([0.0, 3.5]), torch.tensor([[0.6, 0.75], [0.5, 0.5]])
+    low, high = torch.tensor(LOW), torch.tensor(HIGH)
+    assert torch.allclose(BETA.mode(params), low + (high - low) * expected)
+    assert torch.equal(BETA.mode(params)[1], middle)

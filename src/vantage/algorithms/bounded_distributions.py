@@ -74,7 +74,9 @@ class Beta:
     a = low + (high - low) x
     log p(a) = Σ_i (α-1) log x + (β-1) log(1-x) - log B(α, β) - log(high - low)
     H = Σ_i log B(α, β) - (α-1) ψ(α) - (β-1) ψ(β) + (α+β-2) ψ(α+β) + log(high - low)
-    mode = (α-1) / (α+β-2), for α and β above 1                  Chou et al. 2017, ICML, section 4
+    a of the policy without noise = α / (α+β), the mean                       Chou et al. 2017, ICML
+
+    Not the mode, which leaps between the bounds where the density is nearly flat.
     """
 
     low: tuple[float, ...]
@@ -90,10 +92,8 @@ class Beta:
         return _between(torch._sample_dirichlet(pairs, generator)[..., 0], self.low, self.high)
 
     def mode(self, params: Params) -> Float[Tensor, "*batch D"]:
-        alpha, beta = (params - 1).chunk(2, -1)
-        total = alpha + beta
-        # Both are 1 where float32 rounds: the density is flat, and its middle is as good as any.
-        return _between(torch.where(total > 0, alpha / total, 0.5), self.low, self.high)
+        alpha, beta = params.chunk(2, -1)
+        return _between(alpha / (alpha + beta), self.low, self.high)
 
     def log_prob(self, params: Params, actions: Float[Tensor, "*batch D"]) -> PerRow:
         alpha, beta = params.chunk(2, -1)
