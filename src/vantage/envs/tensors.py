@@ -42,6 +42,13 @@ def is_tensors(obs: Any) -> bool:
     return isinstance(obs, Tensor)
 
 
+def device_of(obs: Any) -> torch.device:
+    """The device of the first tensor in `obs`."""
+    while not isinstance(obs, Tensor):
+        obs = next(iter(obs.values() if isinstance(obs, Mapping) else obs))
+    return obs.device
+
+
 def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,
                     kinds: Mapping[str, str]
                     ) -> tuple[ArraySpec | Mapping[str, ArraySpec], Callable[[Any], TensorObs]]:

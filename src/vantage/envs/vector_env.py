@@ -51,6 +51,7 @@ class Environments:
     """
 
     takes_tensors = False
+    same_step = False
 
     def __init__(self, simulators: Simulators, config: EnvConfig, seeds: Seeds, *, num_envs: int,
                  short: Array, evaluation: bool = False, draws: bool = False) -> None:
@@ -136,6 +137,7 @@ class Environments:
         if True in resetting:
             self._begin(resetting)
             obs, info = self._reseed(resetting, obs, info)
+            self._check.reset_steps(resetting, raw, terminated | truncated)
         self._score += raw
         self._check(obs, raw, actions, self._length)
         self._obs = obs

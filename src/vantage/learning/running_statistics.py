@@ -26,7 +26,7 @@ def observe(learner: Learner, rollout: Rollout, step: int) -> None:
     rewards = learner.reward_normalizer
     if rewards is not None:
         batches.append((rewards.merge, rewards.batch(rollout.rewards, rollout.is_first,
-                                                     config.at("gamma", step))))
+                                                     rollout.resets, config.at("gamma", step))))
     merge_batches(batches, learner.sink.all_gather)
     if config.policy.norm == "batch":
         learner.model.update_batch_norms()
