@@ -175,6 +175,24 @@ def test_reset_steps_that_pay_are_named_once(caplog: pytest.LogCaptureFixture) -
         "nothing"]
 
 
+class Logging(Isaac):
+    """Reports numbers of all, in `info` and in its `log`, where an episode ends, as Isaac Lab does."""
+
+    def step(self, actions: Tensor) -> Any:
+        *outcome, info = super().step(actions)
+        log = {"Episode_Reward/alive": torch.tensor(0.5), "count": torch.arange(self.num_envs), "text": "x"}
+        return *outcome, {**info, "curriculum": 3, "level": torch.tensor(2), "log": log if outcome[2].any() else {}}
+
+
+def test_numbers_of_all_environments_and_of_a_log_are_metrics() -> None:
+    keys = {**SMALL, "num_envs": 2, "rollout_length": 4}
+    with vantage.Trainer("a2c", env=Logging, steps=8, **keys) as trainer:
+        report = trainer.update()
+    info = {name.removeprefix("rollout/info/"): value for name, value in report.metrics.items() if "/info/" in name}
+    assert info == {"Episode_Reward/alive": 0.5, "count": 0.5, "curriculum": 3, "level": 2}
+    assert [game.info["log"]["count"] for game in report.episodes] == [1, 0]
+
+
 class Lab(gym.Env[Any, Any]):
     """The interface of Isaac Lab's ManagerBasedRLEnv around `Isaac`."""
 

@@ -18,8 +18,8 @@ from vantage.errors import ConfigError
 from vantage.keys.import_paths import colon_form
 from vantage.keys.json_text import parse, shown
 from vantage.keys.objects import ObjectName, is_code, named
-from vantage.keys.schedules import Schedule, coefficient, parse_number
 from vantage.keys.other_libraries import METHODS
+from vantage.keys.schedules import Schedule, coefficient, parse_number
 from vantage.keys.suggestions import nearest
 
 _LARGEST_INTEGER = 10**18
