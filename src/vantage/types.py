@@ -44,6 +44,9 @@ class Rollout:
     The environments reset in the step after an episode's end (Gymnasium's NEXT_STEP), so the value
     of the next state is always values[t+1]: its discount is 0 where the task ended and gamma at a
     time limit.
+
+    Those that reset in the same step (SAME_STEP) have no row for the last observation. There a time
+    limit counts as `terminated`, and its reward includes γ V of the state that was cut.
     """
 
     obs: Obs
@@ -83,13 +86,20 @@ class Rollout:
     inputs: tuple[Tensor, ...] | None = None
     """[T+1, B, ...] network inputs of each part of `obs`, as in `Minibatch`. None unless the
     algorithm needs `next_inputs`."""
+    bootstraps: Tensor | None = None
+    """[T, B] V of the states that a time limit cut in environments that reset in the same step, 0
+    elsewhere. The learner adds γ times these to `rewards`, and None is left."""
+
+    @property
+    def resets(self) -> Tensor:
+        """[T, B] bool: step t only resets."""
+        return self.is_first[1:] & ~self.valid
 
     @property
     def keep(self) -> Tensor:
         """[T, B] bool: False where step t+1 only resets, so that returns end there; True at T-1."""
-        num_rows, num_envs = self.is_first.shape
-        keep = self.is_first.new_ones(num_rows - 1, num_envs)
-        keep[:-1] = ~self.is_first[2:]
+        keep = self.valid.new_ones(self.valid.shape)
+        keep[:-1] = ~self.resets[1:]
         return keep
 
 

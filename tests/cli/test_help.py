@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -116,8 +117,54 @@ def test_python_gets_the_key_of_another_library_too() -> None:
         vantage.configure("ppo", env="CartPole-v1", n_steps=5)
     with pytest.raises(ConfigError, match="CleanRL's num_minibatches is minibatch_size, in steps"):
         vantage.configure("ppo", env="CartPole-v1", num_minibatches=4)
+    with pytest.raises(ConfigError) as error:
+        vantage.configure("ppo", env="CartPole-v1", num_steps_per_env=24, lam=0.95, lr=1e-3, horizon_length=16)
+    assert str(error.value) == (
+        "unknown key 'num_steps_per_env'; rsl_rl's num_steps_per_env is rollout_length; unknown key 'lam'; rsl_rl's "
+        "lam is gae_lambda; unknown key 'horizon_length'; rl_games' horizon_length is rollout_length")
+    with pytest.raises(ConfigError, match=r"; and 3 more$"):
+        vantage.configure("ppo", env="CartPole-v1", **{f"foreign_{i}": 1 for i in range(11)})
     with pytest.raises(ConfigError, match=r"^unknown key 'learning'; `vantage train ALGO --help` shows"):
         vantage.configure("ppo", env="CartPole-v1", learning=1)
+
+
+RSL_RL: dict[str, dict[str, Any]] = {
+    "num_steps_per_env": {"rollout_length": 24}, "num_learning_epochs": {"epochs": 5},
+    "num_mini_batches": {"minibatch_size": 24 * 64 // 4}, "lam": {"gae_lambda": 0.95},
+    "init_noise_std": {"log_std_init": 0.0}, "desired_kl": {"lr": "kl:0.01"}, "schedule": {"lr": "kl:0.01"},
+    "value_loss_coef": {"value_coef": 2.0}, "use_clipped_value_loss": {"value_clip": 0.2, "clip": 0.2},
+    "max_iterations": {"steps": 300 * 24 * 64}, "actor_hidden_dims": {"hidden": "256,128"},
+    "critic_hidden_dims": {"hidden": [256, 128]}, "rnn_type": {"memory": "lstm"},
+    "rnn_hidden_size": {"memory_size": 64, "memory": "gru"}, "empirical_normalization": {"obs_norm": True},
+    "num_privileged_obs": {"critic_obs": "state"}, "privileged_obs": {"critic_obs": ["state"]},
+    "asymmetric": {"critic_obs": ("state",)}, "save_interval": {"save_every": 1000}}
+RL_GAMES: dict[str, dict[str, Any]] = {
+    "horizon_length": {"rollout_length": 16}, "mini_epochs": {"epochs": 8}, "e_clip": {"clip": 0.2},
+    "critic_coef": {"value_coef": 4}, "clip_value": {"value_clip": 0.2, "clip": 0.2}, "bounds_loss_coef": {},
+    "kl_threshold": {"lr": "kl:0.008"}, "lr_schedule": {"lr": "linear:3e-4:0"}, "grad_norm": {"max_grad_norm": 1.0},
+    "truncate_grads": {"max_grad_norm": 1.0}, "normalize_input": {"obs_norm": True},
+    "normalize_value": {"value_norm": "popart"}, "value_bootstrap": {}, "central_value_config": {"critic_obs": "state"},
+    "num_actors": {"num_envs": 64}, "max_epochs": {"steps": 500 * 16 * 64}, "score_to_win": {"stop_at_return": 20},
+    "games_to_track": {"return_window": 100}}
+
+
+@pytest.mark.parametrize(("library", "remedies"), [("rsl_rl's", RSL_RL), ("rl_games'", RL_GAMES)])
+def test_every_remedy_for_keys_of_robotics_libraries_works_when_followed(
+        library: str, remedies: dict[str, dict[str, Any]]) -> None:
+    assert {*remedies} | {"experiment_name"} >= {*LIBRARIES[library]}, "experiment_name is no key"
+    for name, keys in remedies.items():
+        with pytest.raises(ConfigError) as error:
+            vantage.configure("ppo", env="Pendulum-v1", **{name: 1})
+        assert f"{library} {name} " in str(error.value)
+        assert all(key in str(error.value) for key in keys if key != "memory"), name
+        vantage.configure("ppo", env="Pendulum-v1", **keys)
+
+
+def test_a_command_names_all_keys_of_another_library(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "PPO", "--env", "CartPole-v1", "--n-steps", "5", "--foo", "--clip-range", "0.1"])
+    assert capsys.readouterr().err.strip().endswith(
+        "unknown argument '--n-steps'; Stable-Baselines3's n_steps is --rollout-length; unknown argument '--foo'; "
+        "unknown argument '--clip-range'; Stable-Baselines3's clip_range is --clip; see vantage train --help")
 
 
 @pytest.mark.parametrize("command", [

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from environments import make
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
@@ -96,6 +97,19 @@ def test_its_observations_rewards_ends_and_masks_arrive_as_those_of_single_envir
     assert envs.spec.masked and envs.reset().action_mask.tolist() == [[True, False]] * 2
     assert envs.step(np.zeros(2, int)).action_mask.tolist() == [[False, True]] * 2
     assert envs.step(np.zeros(2, int)).action_mask.all(), "no action is chosen after an end, so all are allowed"
+
+
+def test_numbers_without_an_axis_are_those_of_every_episode():
+    class Logging(Walk):
+        def answer(self):
+            obs, _ = super().answer()
+            return obs, {"level": np.array(2), "scale": np.float32(0.5), "log": {"alive": torch.tensor(0.25)},
+                         "time_outs": self.over}
+
+    with vantage.Trainer("a2c", env=Logging, num_envs=2, rollout_length=6, threads=1, eval_every=0) as trainer:
+        metrics = trainer.update().metrics
+    assert {name: value for name, value in metrics.items() if "/info/" in name} == {
+        "rollout/info/level": 2, "rollout/info/scale": 0.5, "rollout/info/alive": 0.25}
 
 
 def test_evaluations_cut_its_games_unless_it_has_a_time_limit():

@@ -227,7 +227,7 @@ def test_a_snapshot_restores_what_can_be_saved_and_else_begins_anew() -> None:
     ("array", r"rewards is .*; return a tensor of shape \(3,\)"),
     ("device", "rewards is on meta, the first observation was on cpu"),
     ("obs", r"the observation is torch.float32 of shape \(3, 1\); it must be real numbers of shape \(3, 2\)"),
-    ("final", "info has final_obs.*NEXT_STEP")])
+    ("final", "info has final_obs.*SAME_STEP")])
 def test_a_wrong_result_is_named_in_one_line(fault: str, message: str) -> None:
     envs = made(fault=fault)
     envs.restart(0)

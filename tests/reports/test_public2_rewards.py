@@ -24,7 +24,7 @@ def after(rewards: list[float], *, gamma: float = 0.9, episode: int = 1) -> Rewa
         normalizer.returns.zero_()
         part = torch.tensor(rewards[start : start + episode]).view(-1, 1)
         is_first = torch.zeros(len(part) + 1, 1, dtype=torch.bool)
-        normalizer.merge(*normalizer.batch(part, is_first, gamma))
+        normalizer.merge(*normalizer.batch(part, is_first, is_first[1:], gamma))
     return normalizer
 
 

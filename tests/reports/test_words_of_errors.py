@@ -71,6 +71,7 @@ def test_a_schedule_of_what_remains_is_refused(name: str) -> None:
     (lambda: configure(network=torch.nn.Flatten, activation="relu"), "activation=relu has no effect with network="),
     (lambda: configure(hidden={"pi": [64], "vf": [64]}),
      "hidden is a mapping of pi, vf; .* the same sizes: give a list such as 64,64"),
+    (lambda: configure(info_keywords=("is_success",)), "info_keywords is not needed: numbers in the last info"),
     (lambda: configure(callback=print), r"callback is the body of a loop over a `vantage\.Trainer`"),
     (lambda: configure(eval_env=Bandit), "eval_env is not needed: eval_every plays"),
     (lambda: configure(features_extractor_class=Bandit), "features_extractor_class is network: a class"),
@@ -80,6 +81,25 @@ def test_calls_of_other_libraries_are_answered_in_one_line(call: Callable[[], ob
     with pytest.raises(vantage.ConfigError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_an_algorithm_in_capitals_is_that_algorithm_and_says_how_it_is_trained() -> None:
+    for name in ("A2C", "PPO", "ACER", "A3C"):
+        assert vantage.configure(name, env=Bandit).algo == name.lower()
+    with pytest.raises(AttributeError, match=r"PPO has no 'learn'; write agent = vantage\.train\(algorithm, env="):
+        vantage.PPO().learn(1_000)  # type: ignore[attr-defined]
+    assert not hasattr(vantage.A2C(), "estimate") and vantage.ACER().needs.replay is not None
+
+
+class Misspelled(vantage.PPO):
+    @property
+    def needs(self) -> Any:
+        return self.epocs  # type: ignore[attr-defined]
+
+
+def test_an_error_within_a_property_of_ones_own_algorithm_is_its_own() -> None:
+    with pytest.raises(AttributeError, match="'Misspelled' object has no attribute 'epocs'"):
+        _ = Misspelled().needs
 
 
 def test_env_kwargs_name_what_json_cannot_hold() -> None:

@@ -139,7 +139,7 @@ def test_normalizers_use_what_all_workers_have_seen() -> None:
         observe(learner, rollout, k)
         alone.merge(*alone.batch(rollout.obs))  # type: ignore[arg-type]
         if k % 2 == 0:
-            rewards.merge(*rewards.batch(rollout.rewards, rollout.is_first, config.at("gamma", k)))
+            rewards.merge(*rewards.batch(rollout.rewards, rollout.is_first, rollout.resets, config.at("gamma", k)))
     learner, weights = workers[0]
     weights.pull()
     merged, ours = learner.model.normalizers["0"], learner.reward_normalizer

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, Update
-from vantage.keys.fields import check_fields, key
+from vantage.keys.fields import attribute_elsewhere, check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ class A2C:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            return attribute_elsewhere(self, name)
 
     @property
     def needs(self) -> Needs:

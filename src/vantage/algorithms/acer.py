@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, ReplayNeeds, Update
 from vantage.errors import ConfigError
-from vantage.keys.fields import check_fields, key
+from vantage.keys.fields import attribute_elsewhere, check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -59,6 +59,10 @@ class ACER:
             raise ConfigError(f"replay_start={self.replay_start} steps never fit in "
                               f"replay_size={self.replay_size}; give a smaller --replay-start or a "
                               "larger --replay-size")
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            return attribute_elsewhere(self, name)
 
     @property
     def needs(self) -> Needs:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, Reuse, Update
-from vantage.keys.fields import check_fields, key
+from vantage.keys.fields import attribute_elsewhere, check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ class PPO:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            return attribute_elsewhere(self, name)
 
     @property
     def needs(self) -> Needs:

@@ -14,15 +14,17 @@ from tyro.conf import Positional, arg
 from vantage.cli.config_files import read_config, read_search
 from vantage.cli.help import options, print_help
 from vantage.cli.parsing import arguments_of, first_line, option_names, parse
+from vantage.config.algorithms import own_spelling
 from vantage.config.config import Config, Key
 from vantage.config.configure import defaults, with_defaults
 from vantage.config.flag_checks import check_flags
 from vantage.config.num_envs import merged
 from vantage.config.presets.games import env_of_preset
+from vantage.config.unknown_keys import check_known
 from vantage.errors import ConfigError
 from vantage.keys.fields import kinds_of
 from vantage.keys.objects import is_code
-from vantage.keys.suggestions import suggestion
+from vantage.keys.suggestions import MOST_UNKNOWN, listed, suggestion
 
 _NOT_GIVEN = "\0"
 """Stands for a flag that is absent; no argument of a process contains it."""
@@ -151,9 +153,7 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
         print_help(config, kind, own, prog, word, first_line(command),
                    everything="--help-all" in argv)
     _check_flags(line.unknown, [*names, *config.flat_keys()], prog)
-    for name in line.keys:
-        if name not in config.flat_keys():
-            raise ConfigError(config.why_unknown(name))
+    check_known(config, line.keys)
     _check_choices(settings, line.unknown, kind, prog)
     return partial(command, _typed(settings, line.keys), **line.options)
 
@@ -212,10 +212,12 @@ def _with_values(argv: Sequence[str], keys: Mapping[str, Key]) -> list[str]:
 
 
 def _check_flags(words: Iterable[str], names: Iterable[str], prog: str) -> None:
-    """ConfigError for the first flag among words that the command does not know."""
-    for word in words:
-        if word.startswith("-"):
-            raise _unexpected(word, names, prog)
+    """ConfigError for the flags among words, which the command does not know."""
+    flags = [word for word in words if word.startswith("-")]
+    if flags:
+        known = [*names]
+        hints = [_unknown_flag(flag, known) for flag in flags[:MOST_UNKNOWN]]
+        raise ConfigError(f"{listed(hints, len(flags))}; see {prog} --help")
 
 
 def _typed(settings: Settings, keys: Mapping[str, str]) -> Settings:
@@ -235,6 +237,7 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
     """The settings of a command line and its files, without the `flags`, which override them."""
     values: dict[str, Any] = {}
     note = ""
+    algo = own_spelling(algo)
     if from_search is not None:
         values, note = read_search(from_search, flags, algo, env)
         algo = values.pop("algo")
@@ -243,7 +246,7 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
         keys = read_config(config, flags, algo, env)
         algo_of_file = keys.pop("algo", None)
         env_of_file = keys.pop("env", None)
-        algo = algo or str(algo_of_file or "")
+        algo = own_spelling(algo or str(algo_of_file or ""))
         env = env or str(env_of_file or "")
         chosen: dict[str, Any] = {"runtime": runtime} if algo and runtime is not None else {}
         shown = with_defaults(algo or "a2c", env=env or env_of_preset(algo) or "CartPole-v1",
@@ -260,6 +263,11 @@ def _unexpected(word: str, names: Iterable[str], prog: str) -> ConfigError:
     if not word.startswith("-"):
         return ConfigError(f"unexpected argument {word!r}; options begin with --; see {prog} "
                            "--help")
+    return ConfigError(f"{_unknown_flag(word, names)}; see {prog} --help")
+
+
+def _unknown_flag(word: str, names: Iterable[str]) -> str:
+    """Which flag a `word` is, and what it probably means."""
     flag = word.partition("=")[0].replace("_", "-")
     hint = suggestion(flag.lstrip("-").replace("-", "_"), names, flags=True)
-    return ConfigError(f"unknown argument {flag!r}{hint}; see {prog} --help")
+    return f"unknown argument {flag!r}{hint}"

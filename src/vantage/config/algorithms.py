@@ -37,7 +37,14 @@ def name_and_values(algorithm: Any) -> tuple[Any, dict[str, Any]]:
         return _NAMES.get(kind, kind), changed_fields(algorithm)
     if isinstance(algorithm, type):
         return _NAMES.get(algorithm, algorithm), {}
-    return algorithm, {}
+    return own_spelling(algorithm), {}
+
+
+def own_spelling(algorithm: Any) -> Any:
+    """The name of an algorithm in lower case, as "ppo" for "PPO"; others as they are."""
+    if isinstance(algorithm, str) and algorithm.lower() in ALGORITHMS:
+        return algorithm.lower()
+    return algorithm
 
 
 def changed_fields(instance: Any) -> dict[str, Any]:

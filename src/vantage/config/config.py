@@ -19,13 +19,13 @@ from vantage.config.algorithms import (
     changed_fields,
     defaults_of_body,
     load_algorithm,
-    runtimes_of,
     without_loss,
 )
 from vantage.config.flat import CORE, FLAT_NAMES, GROUPS, flatten, of_run
 from vantage.config.num_envs import with_one_number
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Ray, Sync
+from vantage.config.unknown_keys import check_known
 from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, convert, kinds_of, plain, read_json_object, type_hints
@@ -33,7 +33,6 @@ from vantage.keys.import_paths import load_class
 from vantage.keys.objects import ObjectName, is_object, pack, shown_name, unpack
 from vantage.keys.python_values import config_value
 from vantage.keys.schedules import Schedule, value_at
-from vantage.keys.suggestions import suggestion
 from vantage.learning.config import CloningConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
 
@@ -212,9 +211,8 @@ class Config:
             config = config._with_runtime(runtime)
         keys = config.flat_keys()
         changes: dict[str, dict[str, Any]] = {}
+        check_known(config, values)
         for name, value in values.items():
-            if name not in keys:
-                raise ConfigError(config.why_unknown(name))
             key = keys[name]
             if Schedule not in kinds_of(key.hint):  # a coefficient may be a function
                 value = config_value(name, value, key.rules)
@@ -271,26 +269,6 @@ class Config:
         for algo in ALGORITHMS:
             keys |= Config.of(algo).flat_keys()
         return keys
-
-    def why_unknown(self, name: str) -> str:
-        """The error for a key that is unknown, or only for other algorithms or runtimes."""
-        algorithms = [algo for algo in ALGORITHMS if name in Config.of(algo).flat_keys()]
-        runtimes = [each for each in runtimes_of(self.algo)
-                    if name in replace(self, runtime=RUNTIMES[each]()).flat_keys()]
-        users = []
-        if algorithms:
-            users.append(", ".join(algorithms))
-        if runtimes:
-            users.append(f"--runtime {' or '.join(runtimes)}")
-        if users:
-            return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; "
-                    f"it is for {', and for '.join(users)}")
-        kind = type(self.algorithm)
-        if any(name in getattr(each, "__annotations__", ()) for each in kind.__mro__):
-            return (f"{name} is an attribute of {kind.__name__} and not a field; put "
-                    "@dataclass(frozen=True) on the class")
-        near = suggestion(name, [*Config.every_key(), *self.flat_keys(), *GROUPS])
-        return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
 
 
 def _in_worker(algo: str, packed: bytes) -> Config:

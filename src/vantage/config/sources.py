@@ -64,12 +64,16 @@ def _user_modules(names: Iterable[str]) -> dict[str, Path]:
         if name in paths or module is None or not isinstance(file, str):
             continue
         path = Path(file).resolve()
-        is_installed = (str(path).startswith(_LIBRARIES)
-                        or {"site-packages", "dist-packages"} & {*path.parts})
-        if path.suffix == ".py" and not is_installed:
+        if path.suffix == ".py" and not is_installed(path):
             paths[name] = path
             waiting += _imports_of(module, path)
     return paths
+
+
+def is_installed(path: Path) -> bool:
+    """Whether the resolved `path` of a module is of Vantage, Python or an installed package."""
+    return (str(path).startswith(_LIBRARIES)
+            or not {"site-packages", "dist-packages"}.isdisjoint(path.parts))
 
 
 def _imports_of(module: ModuleType, path: Path) -> Iterator[str]:

@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 
 from vantage._host.time_limit import TimeLimit
 from vantage.envs.actions import make_actor, make_masker
+from vantage.envs.autoreset import check_info_of_ends, mode_of
 from vantage.envs.build import check_space, create, is_built
 from vantage.envs.config import EnvConfig
 from vantage.envs.failures import close_quietly, named_errors
@@ -105,12 +106,13 @@ def _check_attributes(vector: Any, env: EnvId, num_envs: int) -> None:
     if vector.num_envs != num_envs:
         raise ConfigError(f"{words} of num_envs={vector.num_envs}, asked for {num_envs}; build as "
                           "many as its argument says")
-    mode = metadata_of(vector).get("autoreset_mode")
+    mode = mode_of(vector)
     is_in_numpy = isinstance(vector, VectorEnv)  # or wraps tensors, and declares the mode too
-    if getattr(mode, "name", mode) != "NEXT_STEP" and (is_in_numpy or mode is not None):
-        raise ConfigError(f"{words} with autoreset_mode {getattr(mode, 'name', mode)} in its "
-                          "metadata; an episode's end has to be followed by a step that only "
-                          "resets (AutoresetMode.NEXT_STEP)")
+    modes = ("NEXT_STEP", "SAME_STEP") if is_in_numpy else ("NEXT_STEP", "SAME_STEP", None)
+    if mode not in modes:
+        raise ConfigError(f"{words} with autoreset_mode {mode} in its metadata; declare "
+                          "AutoresetMode.NEXT_STEP, and let the step after an episode's end only "
+                          "reset")
     for name in ("single_observation_space", "single_action_space"):
         check_space(env, name, getattr(vector, name))
 
@@ -136,6 +138,11 @@ def batched_environments(config: EnvConfig, env: EnvId, seeds: Seeds, vector: An
     Gymnasium's; otherwise all are reset together. Evaluations cut games after `longest_game` steps,
     unless the vector's `spec` has a time limit.
     """
+    mode = mode_of(vector)
+    if mode != "NEXT_STEP":
+        raise ConfigError(f"env={env.name!r} is a {type(vector).__name__} with autoreset_mode "
+                          f"{mode} in its metadata, which only environments in tensors may have; "
+                          "let the step after an episode's end only reset (NEXT_STEP)")
     exact = (isinstance(vector, SyncVectorEnv | AsyncVectorEnv)
              or metadata_of(vector).get("reset_mask") is True)
     limit = TimeLimit(config.env_timeout, env.name)
@@ -211,6 +218,7 @@ class BatchedEnvironments:
             over = terminated | truncated
             mask = self._mask(self._with_mask(info), over)
             if info and True in over:
+                check_info_of_ends(info)
                 last_info = {}
                 for env in over.nonzero()[0].tolist():
                     parts = small_parts(info_of(info, env, len(over)))

@@ -53,6 +53,12 @@ def _widened(bound: Array, slack: float, shift: tuple[float, ...]) -> Array:
         return widened
 
 
+def reset_step_fault(reward: float) -> str:
+    """What is wrong with a step that only resets, in words: its `reward`, or else its end."""
+    what = f"pays {reward:g}" if reward else "ends an episode again"
+    return f"the step after the end of an episode {what}"
+
+
 class Checks:
     """Checks one group of environments.
 
@@ -68,7 +74,7 @@ class Checks:
         self._passed = passed
         self._calls = 0
         self._every = every
-        self._warned = set() if warn else {"observation", "reward", "episode"}
+        self._warned = set() if warn else {"observation", "reward", "episode", "reset step"}
 
     def __call__(self, obs: Obs, rewards: Array, actions: Array, lengths: Array) -> None:
         """Raise EnvError for numbers that are not finite; warn once of each likely mistake."""
@@ -82,6 +88,16 @@ class Checks:
         if self._calls % self._every == 0:
             self._compare_with_bounds(obs, lengths)
         self._calls += 1
+
+    def reset_steps(self, resetting: Any, rewards: Any, over: Any) -> None:
+        """Warn once of steps that only reset, where `resetting`, and pay or end an episode."""
+        if "reset step" in self._warned:
+            return
+        wrong = resetting & ((rewards != 0) | over)
+        if wrong.any():
+            env = int(wrong.nonzero()[0][0])
+            self._warn("reset step", env, f"{reset_step_fault(float(rewards[env]))}, which has "
+                       "no effect: it only resets; let it pay 0 and end nothing")
 
     def _look_closer(self, parts: tuple[Array, ...], rewards: Array, actions: Array,
                      lengths: Array) -> None:

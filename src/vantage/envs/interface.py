@@ -50,6 +50,11 @@ class Step:
     valid: Array  # [B] bool: False where the action was ignored (reset) or replaced (forced FIRE)
     action_mask: Array | None  # [B, A] bool, of `obs`
     episodes: tuple[Episode, ...]  # games that finished at this step, with raw scores
+    time_outs: Array | None = None
+    """[B] bool: a time limit ended the episode, and `obs` is already the next one's first
+    (SAME_STEP). None where environments reset in the next step."""
+    final_obs: Obs | None = None
+    """With `time_outs`: the last observations of the episodes that ended, if they are known."""
 
 
 @dataclass(slots=True)

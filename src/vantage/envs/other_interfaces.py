@@ -58,8 +58,9 @@ KINDS = (
          ("step_async", "step_wait", "env_method")),
     Kind("a Unity environment (ML-Agents)", _WRAP, ("mlagents_envs",),
          ("get_steps", "set_actions")),
-    Kind("an Isaac environment, which simulates many at once", f"{_BATCH}: the step that ends an "
-         "episode returns its last observation, and the next one resets",
+    Kind("an Isaac environment, which simulates many at once", "write a class in tensors around "
+         "it, with num_envs, single_observation_space, single_action_space and metadata = "
+         "{'autoreset_mode': AutoresetMode.SAME_STEP}, as docs/vector-environments.md shows",
          ("isaacgym", "isaacgymenvs", "isaaclab", "omni.isaac"),
          ("allocate_buffers",), derives=True),
     Kind("an environment of the old gym library",

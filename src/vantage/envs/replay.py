@@ -35,6 +35,18 @@ def check_snapshot(saved: Snapshot, own: Snapshot, spec: ActionSpec) -> None:
         raise ValueError(f"the snapshot's {wrong[0]} is {saved[wrong[0]]!s:.80}")
 
 
+def check_forms(saved: Snapshot, own: Snapshot) -> None:
+    """ConfigError unless arrays of a snapshot in tensors have the shapes and types of `own`."""
+    forms = {name: (array.shape, array.dtype.kind) for name, array in saved.items()}
+    expected = {name: (array.shape, array.dtype.kind) for name, array in own.items()}
+    if forms != expected:
+        differing = dict(forms.items() - expected.items())
+        own_forms = dict(expected.items() - forms.items())
+        raise ConfigError(f"the snapshot holds {differing!s:.300} where these environments have "
+                          f"{own_forms!s:.300}; resume with the env and the num_envs that the "
+                          "run began with")
+
+
 def replay(simulators: Simulators, history: History, *, only_last: bool, episode: Array,
            seeded_episode: Array, length: Array) -> tuple[Obs, Array, Info]:
     """Step all simulators through `history`: the last observations, where episodes are over, info.

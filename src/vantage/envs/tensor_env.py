@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vantage._host.time_limit import TimeLimit
+from vantage.envs.autoreset import Autoreset
 from vantage.envs.checks import CHECK_EVERY, Checks, bounds_of
 from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
@@ -19,12 +20,14 @@ from vantage.envs.in_use import note_player
 from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step
 from vantage.envs.other_interfaces import own_time_limit
 from vantage.envs.outcomes import OutcomeError, check_info, check_reset, five
+from vantage.envs.replay import check_forms
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, describe, reasons
 from vantage.envs.tensors import (
     TensorObs,
     check_device,
     column,
+    device_of,
     infos_of,
     is_tensors,
     learnt_tensors,
@@ -63,6 +66,8 @@ class TensorEnvironments:
         self._limit = TimeLimit(config.env_timeout, seeds.name)
         self._steps = 0
         self._closed = False
+        self._autoreset = Autoreset.of(vector)
+        self.same_step = self._autoreset.same_step
         self._info: Mapping[str, Any] = {}
         self._allowed: Tensor | None = None
         """The action mask now, [B, A]."""
@@ -80,7 +85,7 @@ class TensorEnvironments:
                 raise OutcomeError(f"reset returned the observation {shown(obs)}; return tensors, "
                                    "or make the class a gymnasium.vector.VectorEnv if it computes "
                                    "in NumPy")
-            self.device = _device_of(obs)
+            self.device = device_of(obs)
             action, self._act = tensor_actor(vector.single_action_space, self.num_envs, self.device,
                                              scale=config.scale_actions)
             part, self._observe = tensor_observer(space, self.num_envs, self.device, kinds)
@@ -136,21 +141,37 @@ class TensorEnvironments:
             self._obs = self._observe(obs)
             raw = column("rewards", rewards, resetting, flags=False)
             terminated = column("terminated", terminated, resetting, flags=True)
-            self._over = terminated | column("truncated", truncated, resetting, flags=True)
+            over = terminated | column("truncated", truncated, resetting, flags=True)
             self._info = check_info(info)
+            self._autoreset.check(self._info, resetting, raw, over)
+            time_outs = self._autoreset.time_outs(self._info, over, terminated)
+            final_obs = self._autoreset.final_obs(self._info, self._observe)
+            self._over = torch.zeros_like(over) if self.same_step else over
             self._allowed = self._mask(self._info)
         self._length = torch.where(resetting, 0, self._length + 1)
         self._score = torch.where(resetting, 0.0, self._score) + raw
         self._episode = self._episode + resetting
+        if resetting.any():
+            self._check.reset_steps(resetting, raw, over)
         if self._steps % CHECK_EVERY == 1 or not self._is_finite(raw):
             self._look(raw, actions)
         learnt = raw.to(torch.float32)
         if not self._evaluation:
             learnt = learnt_tensors(learnt, self._config)
+        episodes = self._finished(over)
+        valid = ~resetting
+        opens = resetting
+        if self.same_step:
+            assert time_outs is not None
+            terminated = terminated & ~time_outs
+            opens = over
+            self._length = torch.where(over, 0, self._length)
+            self._score = torch.where(over, 0.0, self._score)
+            self._episode = self._episode + over
         if self._config.reward_terminates and not self._evaluation:
             terminated = terminated | (learnt != 0)
-        step: Any = (self._obs, learnt, terminated, resetting, ~resetting, self._allowed,
-                     self._finished())
+        step: Any = (self._obs, learnt, terminated, opens, valid, self._allowed, episodes,
+                     time_outs, final_obs)
         return Step(*step)
 
     def info(self) -> Mapping[str, Any]:
@@ -206,9 +227,6 @@ class TensorEnvironments:
 
     def _mask(self, info: Mapping[str, Any]) -> Tensor | None:
         """[B, A] bool; all True where an episode is over and no action is allowed."""
-        if {"final_obs", "final_observation"} & info.keys():
-            raise OutcomeError("info has final_obs, as with autoreset in the same step; reset in "
-                               "the step after an episode's end instead (NEXT_STEP)")
         mask = info.get(MASK)
         if (mask is not None) != self.spec.masked:
             absent = "has no action_mask, unlike" if mask is None else "has an action_mask, unlike"
@@ -240,10 +258,8 @@ class TensorEnvironments:
             obs = {name.removeprefix("obs."): part for name, part in obs.items()}
         self._check(obs, raw.cpu().numpy(), actions.cpu().numpy(), self._length.cpu().numpy())
 
-    def _finished(self) -> tuple[Episode, ...]:
-        if not self._over.any():
-            return ()
-        envs = self._over.nonzero().squeeze(1)
+    def _finished(self, over: Tensor) -> tuple[Episode, ...]:
+        envs = over.nonzero().squeeze(1)
         places = envs.tolist()
         columns = (places, self._score[envs].tolist(), self._length[envs].tolist(),
                    infos_of(self._info, places, self.num_envs))
@@ -258,15 +274,7 @@ class TensorEnvironments:
         return dict(saved)
 
     def _restore(self, snapshot: Snapshot) -> First:
-        own = self.snapshot()
-        forms = _forms(snapshot)
-        expected = _forms(own)
-        if forms != expected:
-            saved = dict(forms.items() - expected.items())
-            own_forms = dict(expected.items() - forms.items())
-            raise ConfigError(f"the snapshot holds {saved!s:.300} where these environments have "
-                              f"{own_forms!s:.300}; resume with the env and the num_envs that the "
-                              "run began with")
+        check_forms(snapshot, self.snapshot())
         if not np.isfinite(snapshot["score"]).all():
             raise ValueError(f"the snapshot's score is {snapshot['score']!s:.80}")
         tensors = {name: torch.from_numpy(array.copy()).to(self.device)
@@ -286,15 +294,3 @@ class TensorEnvironments:
                             if name.startswith("obs.")}
         self._obs = tensors.get("obs", parts)
         return self._first()
-
-
-def _forms(arrays: Snapshot) -> dict[str, tuple[tuple[int, ...], str]]:
-    """The shape and the kind of type of each array."""
-    return {name: (array.shape, array.dtype.kind) for name, array in arrays.items()}
-
-
-def _device_of(obs: Any) -> torch.device:
-    """The device of the first tensor in `obs`."""
-    while not isinstance(obs, Tensor):
-        obs = next(iter(obs.values() if isinstance(obs, Mapping) else obs))
-    return obs.device

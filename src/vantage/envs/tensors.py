@@ -29,9 +29,20 @@ TensorObs = Tensor | dict[str, Tensor]
 
 
 def infos_of(info: Mapping[str, Any], envs: list[int], num_envs: int) -> list[dict[str, Any]]:
-    """The numbers and flags of each of `envs` in the tensors [B] of `info`, by name."""
-    columns = {name: value[envs].tolist() for name, value in info.items()
-               if isinstance(value, Tensor) and value.shape == (num_envs,)}
+    """The numbers and flags of each of `envs` in `info`, and in the dicts within it, by name.
+
+    They are in tensors [B], or numbers and tensors without axes, which are those of all.
+    """
+    columns: dict[str, list[Any]] = {}
+    for name, value in info.items():
+        if isinstance(value, Mapping):
+            columns[name] = infos_of(value, envs, num_envs)
+        elif isinstance(value, Tensor) and value.shape == (num_envs,):
+            columns[name] = value[envs].tolist()
+        elif isinstance(value, bool | int | float):
+            columns[name] = [value] * len(envs)
+        elif getattr(value, "shape", None) == ():
+            columns[name] = [value.item()] * len(envs)
     return [{name: column[i] for name, column in columns.items()} for i in range(len(envs))]
 
 
@@ -40,6 +51,13 @@ def is_tensors(obs: Any) -> bool:
     while isinstance(obs, Mapping | tuple | list) and obs:
         obs = next(iter(obs.values() if isinstance(obs, Mapping) else obs))
     return isinstance(obs, Tensor)
+
+
+def device_of(obs: Any) -> torch.device:
+    """The device of the first tensor in `obs`."""
+    while not isinstance(obs, Tensor):
+        obs = next(iter(obs.values() if isinstance(obs, Mapping) else obs))
+    return obs.device
 
 
 def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,

@@ -14,11 +14,15 @@ TensorObs = Any
 class VecEnv(Protocol):
     """B environments with observations, rewards and ends as tensors on one device.
 
-    Actions arrive on the same device. A class or function of `num_envs` builds it; no base class
-    and no metadata are needed.
+    Actions arrive on the same device. A class or function of `num_envs` builds it; no base class is
+    needed.
 
     The step after an episode's end only resets (Gymnasium's NEXT_STEP): it ignores the action and
     returns the first observation of the next episode, the reward 0 and no end.
+
+    With `metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}`, the step that ends an episode
+    returns the first observation of the next one. `info` may then have `time_outs` [B], True at
+    time limits (else `truncated` is), and `final_obs`, the last observations of episodes that ended.
 
     Optional: `snapshot() -> dict[str, Tensor]` and `restore(snapshot)`, with everything needed to
     continue, random generators included. Resumed runs are then exact; without them, they begin new

@@ -52,6 +52,7 @@ class Environments:
     """
 
     takes_tensors = False
+    same_step = False
 
     def __init__(self, simulators: Simulators, config: EnvConfig, seeds: Seeds, *, num_envs: int,
                  short: Array, evaluation: bool = False, draws: bool = False) -> None:
@@ -137,8 +138,8 @@ class Environments:
         if True in resetting:
             self._begin(resetting)
             obs, info = self._reseed(resetting, obs, info)
-        if self.spec.agents > 1:
-            self._length[waiting] = 0
+            self._check.reset_steps(resetting, raw, terminated | truncated)
+        self._length[waiting] = 0
         self._score += raw
         self._check(obs, raw, actions, self._length)
         self._obs = obs
@@ -290,7 +291,6 @@ class Environments:
     def _can_skip_games(self) -> bool:
         """Whether a replay may step only the current games and reset over those before."""
         games = self._episode - self._seeded_episode
-        steps = self._history.lengths
-        is_possible = (games >= 0) & (games <= steps) & (self._length <= steps)
-        return bool(is_possible.all()) and self._simulators.forgets_games()
+        fits = np.maximum(games, self._length) <= self._history.lengths
+        return bool((fits & (games >= 0)).all()) and self._simulators.forgets_games()
 

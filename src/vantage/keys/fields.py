@@ -18,6 +18,7 @@ from vantage.errors import ConfigError
 from vantage.keys.import_paths import colon_form
 from vantage.keys.json_text import parse, shown
 from vantage.keys.objects import ObjectName, is_code, named
+from vantage.keys.other_libraries import METHODS
 from vantage.keys.schedules import Schedule, coefficient, parse_number
 from vantage.keys.suggestions import nearest
 
@@ -97,6 +98,14 @@ def check_fields(instance: Any) -> None:
                 object.__setattr__(instance, f.name, converted)
                 value = converted
         _check(f.name, value, f.metadata)
+
+
+def attribute_elsewhere(algorithm: object, name: str) -> Any:
+    """The `__getattr__` of an algorithm: what to write for a method of other libraries."""
+    if text := METHODS["an algorithm"].get(name):
+        raise AttributeError(f"{type(algorithm).__name__} has no {name!r}; {text}")
+    # Raises the error that led here, which may be one within a property.
+    return object.__getattribute__(algorithm, name)
 
 
 def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:

@@ -41,6 +41,8 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
             "is not needed: event files are in the run, unless {tensorboard} is false",
         "buffer_size": "is {replay_size} of acer",
         "learning_starts": "is {replay_start} of acer",
+        "info_keywords":
+            "is not needed: numbers in the last info of an episode are metrics; leave it out",
         "callback": "is the body of a loop over a `vantage.Trainer`",
         "verbose": "has no counterpart; leave it out",
         "eval_freq": "is {eval_every}",
@@ -81,6 +83,50 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "use_lstm": "is {memory} lstm",
         "num_gpus": "is {device} cuda, or a list such as cuda:0,cuda:1",
     },
+    "rsl_rl's": {
+        "num_steps_per_env": "is {rollout_length}",
+        "num_learning_epochs": "is {epochs}",
+        "num_mini_batches":
+            "is {minibatch_size}, in steps: rollout_length times num_envs over their number",
+        "lam": "is {gae_lambda}",
+        "init_noise_std": "is {log_std_init}, its logarithm: 0 for 1.0",
+        "desired_kl": "is {lr} kl:0.01",
+        "schedule": "is {lr}: kl:0.01 for adaptive, a number for fixed",
+        "value_loss_coef": "is half of {value_coef}, as Vantage halves the squared error",
+        "use_clipped_value_loss": "is {value_clip} with the number of {clip}",
+        "max_iterations": "is {steps}: iterations times rollout_length times num_envs",
+        "actor_hidden_dims": "is {hidden}, such as 256,128",
+        "critic_hidden_dims": "is {hidden}, of policy and critic alike",
+        "rnn_type": "is {memory}: lstm or gru",
+        "rnn_hidden_size": "is {memory_size}",
+        "empirical_normalization": "is {obs_norm}",
+        "num_privileged_obs": "is {critic_obs}: parts of a Dict observation for the critic alone",
+        "privileged_obs": "is {critic_obs}: parts of a Dict observation for the critic alone",
+        "asymmetric": "is {critic_obs}: parts of a Dict observation for the critic alone",
+        "save_interval": "is {save_every}, in steps",
+        "experiment_name": "is {run} DIR of `vantage train`",
+    },
+    "rl_games'": {
+        "horizon_length": "is {rollout_length}",
+        "mini_epochs": "is {epochs}",
+        "e_clip": "is {clip}",
+        "critic_coef": "is {value_coef}",
+        "clip_value": "is {value_clip} with the number of {clip}",
+        "bounds_loss_coef": "has no counterpart, as actions are clipped to bounds; leave it out",
+        "kl_threshold": "is {lr} kl:0.008",
+        "lr_schedule": "is {lr}: kl:0.008 for adaptive, linear:3e-4:0 for linear",
+        "grad_norm": "is {max_grad_norm}",
+        "truncate_grads": "is {max_grad_norm}",
+        "normalize_input": "is {obs_norm}",
+        "normalize_value": "is {value_norm} popart",
+        "value_bootstrap": "is not needed, as time limits always bootstrap; leave it out",
+        "central_value_config":
+            "is {critic_obs}: parts of a Dict observation for the critic alone",
+        "num_actors": "is {num_envs}",
+        "max_epochs": "is {steps}: epochs times rollout_length times num_envs",
+        "score_to_win": "is {stop_at_return}",
+        "games_to_track": "is {return_window}",
+    },
     "older A3C scripts'": {
         "t_max": "is {rollout_length}",
         "tau": "is {gae_lambda}",
@@ -101,6 +147,12 @@ KEYS: Mapping[str, tuple[str, str]] = {
 """By a key's name elsewhere: its library, in the genitive, and what a user gives instead."""
 
 METHODS: Mapping[str, Mapping[str, str]] = {
+    "an algorithm": {
+        "learn": "write agent = vantage.train(algorithm, env=..., steps=...)",
+        "predict": "write agent = vantage.train(algorithm, env=...), then agent.act(obs)",
+        "load": "write vantage.load(run), which returns an agent",
+        "save": "write agent = vantage.train(algorithm, env=...), then agent.save(path)",
+    },
     "an agent": {
         "predict": "write agent.act(obs), which returns the action and the state",
         "learn": "write vantage.resume(agent.run, steps=...), with the new total",

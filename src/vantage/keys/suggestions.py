@@ -36,6 +36,16 @@ def suggestion(name: str, candidates: Iterable[str], *, flags: bool = False) -> 
     return _counterpart(close[0], known, spell) if close else ""
 
 
+MOST_UNKNOWN = 8
+"""Unknown names that one message explains."""
+
+
+def listed(texts: Iterable[str], total: int) -> str:
+    """The messages for up to `MOST_UNKNOWN` of `total` names as one."""
+    more = f"; and {total - MOST_UNKNOWN} more" if total > MOST_UNKNOWN else ""
+    return "; ".join(texts) + more
+
+
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 

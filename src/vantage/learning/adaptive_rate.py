@@ -12,11 +12,24 @@ APPROX_KL = "train/approx_kl"
 FACTOR = 1.5
 
 
-class AdaptiveRate:
-    """Divided by 1.5 after an update with more than twice the target, multiplied below half of it.
+def adapted(rate: float, divergence: float, target: float) -> float:
+    """The rate after an update with this mean `divergence`.
 
-    As in rl_games and rsl_rl, between 1e-6 and 1e-2, but once an update, by the mean divergence
-    over its minibatches, so that no minibatch waits for a number.
+    Divided by 1.5 above twice the target, multiplied by 1.5 below half of it, between 1e-6 and
+    1e-2.
+    """
+    if divergence > 2 * target:
+        return max(LOWEST_RATE, rate / FACTOR)
+    if divergence < target / 2:
+        return min(HIGHEST_RATE, rate * FACTOR)
+    return rate
+
+
+class AdaptiveRate:
+    """A rate that is `adapted` after each update.
+
+    rl_games and rsl_rl have the same rule, after each pass or minibatch. Here it uses the mean
+    divergence over an update's minibatches, so that no minibatch waits for a number.
     """
 
     def __init__(self, schedule: Schedule) -> None:
@@ -35,8 +48,4 @@ class AdaptiveRate:
         if APPROX_KL not in metrics:
             raise ConfigError(f"lr={self.schedule} follows {APPROX_KL}, which the algorithm does "
                               "not log; log it, or give lr a number")
-        divergence = metrics[APPROX_KL]
-        if divergence > 2 * self.target:
-            self.rate = max(LOWEST_RATE, self.rate / FACTOR)
-        elif divergence < self.target / 2:
-            self.rate = min(HIGHEST_RATE, self.rate * FACTOR)
+        self.rate = adapted(self.rate, metrics[APPROX_KL], self.target)

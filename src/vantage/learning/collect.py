@@ -16,6 +16,7 @@ from vantage._host.system import free_memory
 from vantage.envs.interface import First, Step
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
+from vantage.learning.bootstrap import values_at_limits
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.mlp_arrays import MlpArrays
@@ -69,7 +70,7 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
     it has no state.
     """
     rollout = empty_rollout(model, position, length, activation_cache=activation_cache,
-                            values=values)
+                            values=values, same_step=envs.same_step)
     state = position.state
     rows = rollout if envs.takes_tensors else in_arrays(rollout)
     if state or envs.takes_tensors:
@@ -80,6 +81,7 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
     with model.constant_weights():
         for t in range(length):
             actions: Tensor | np.ndarray
+            before_acting = state
             if arrays is None:
                 actions, state = act(model, rollout, t, state, generator)
             else:
@@ -88,6 +90,9 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
             step = step_envs(envs, actions)
             env_seconds += perf_counter() - before
             store(rows, t, step)
+            if rollout.bootstraps is not None:
+                rollout.bootstraps[t] = values_at_limits(model, rollout, t, step, before_acting,
+                                                         state)
             episodes.extend(step.episodes)
     mask = None if rollout.action_mask is None else rollout.action_mask[length]
     obs = map_parts(lambda part: part[length], rollout.obs)
@@ -195,6 +200,8 @@ def store(rows: Rollout, t: int, step: Step) -> None:
     rows.terminated[t] = form(step.terminated)
     rows.valid[t] = form(step.valid)
     rows.is_first[t + 1] = form(step.is_first)
+    if step.time_outs is not None:
+        rows.terminated[t] |= form(step.time_outs)
     if rows.action_mask is not None:
         rows.action_mask[t + 1] = form(step.action_mask)
 
@@ -217,8 +224,12 @@ def _empty_stacks(model: ActorCritic, *shape: int) -> tuple[Tensor, ...] | None:
 
 
 def empty_rollout(model: ActorCritic, position: Position, length: int, *,
-                  activation_cache: bool = False, values: bool = False) -> Rollout:
-    """A rollout whose first row is `position`; its other rows are not initialised."""
+                  activation_cache: bool = False, values: bool = False,
+                  same_step: bool = False) -> Rollout:
+    """A rollout whose first row is `position`; its other rows are not initialised.
+
+    `same_step`: the environments reset in the step that ends an episode.
+    """
     is_first = position.is_first
     mask = position.action_mask
     num_envs = is_first.shape[0]
@@ -243,7 +254,8 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *,
         state=position.state,
         values=empty(length + 1, num_envs) if values else None,
         stacks=_empty_stacks(model, length + 1, num_envs) if values else None,
-        activation_cache={} if activation_cache and model.can_cache else None)
+        activation_cache={} if activation_cache and model.can_cache else None,
+        bootstraps=empty(length, num_envs) if same_step else None)
     _write(rollout.obs, 0, position.obs, torch.as_tensor)
     rollout.is_first[0] = is_first
     if rollout.action_mask is not None and mask is not None:

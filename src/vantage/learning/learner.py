@@ -104,13 +104,14 @@ class Learner:
         ema_before = None if self.ema is None else self.ema.vector.clone()
         try:
             if self.needs.reuse is not None:
-                metrics = self._update_in_minibatches(self._prepared(rollout), step,
+                metrics = self._update_in_minibatches(self._prepared(rollout, step), step,
                                                       self.needs.reuse)
             else:
                 steps = StepMetrics(self.flat.vector.device)
                 if self._written_out(rollout, step):
                     loss = self.arrays.of_rollout(cast(A2C, self.config.algorithm),
-                                                  self._prepared(rollout), self._coefficients(step))
+                                                  self._prepared(rollout, step),
+                                                  self._coefficients(step))
                 else:
                     loss = self._backward(self._demo_loss(step),
                                           self.loss(rollout, step, replayed=replayed),
@@ -139,7 +140,7 @@ class Learner:
              replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
         algorithm = cast(Algorithm, self.config.algorithm)
-        return algorithm.loss(self.model, self._prepared(rollout),
+        return algorithm.loss(self.model, self._prepared(rollout, step),
                               self._coefficients(step, replayed=replayed))
 
     def _record_targets(self, rollout: Rollout, step: int) -> None:
@@ -147,7 +148,7 @@ class Learner:
         if self.needs.reuse is None:
             self.loss(rollout, step)
         else:
-            self._estimated(self._prepared(rollout), self._coefficients(step))
+            self._estimated(self._prepared(rollout, step), self._coefficients(step))
 
     def _estimated(self, rollout: Rollout, update: Update,
                    ) -> tuple[Rollout, Tensor, Tensor, Mapping[str, Tensor]]:
@@ -237,16 +238,19 @@ class Learner:
     def _total(self, values: Tensor) -> Tensor:
         return self.sink.all_gather(values.double()).sum(0).to(values.dtype)
 
-    def _prepared(self, rollout: Rollout) -> Rollout:
-        """`rollout` with scaled rewards, and with inputs if the algorithm needs them."""
+    def _prepared(self, rollout: Rollout, step: int) -> Rollout:
+        """`rollout` with scaled rewards plus γ `bootstraps`, and with inputs if they are needed."""
         if self.needs.next_inputs:
             stacks = self.model.stacks(rollout.obs, rollout.is_first, rollout.state)
             rollout = replace(rollout, inputs=self.model.inputs(stacks))
-        if self.value_targets is not None:
-            return self.value_targets.scaled(rollout)
-        if self.reward_normalizer is None:
-            return rollout
-        return replace(rollout, rewards=self.reward_normalizer.scale(rollout.rewards))
+        values = self.value_targets
+        rewards = rollout.rewards
+        if self.reward_normalizer is not None and values is None:
+            rewards = self.reward_normalizer.scale(rewards)
+        if rollout.bootstraps is not None:
+            rewards = rewards + self.config.at("gamma", step) * rollout.bootstraps
+        rollout = replace(rollout, rewards=rewards, bootstraps=None)
+        return rollout if values is None else values.scaled(rollout)
 
     def _backward(self, demo: DemoLoss | None, result: object, valid: Tensor) -> StepLoss:
         """Write the gradient of what the loss of the algorithm has returned, and of `demo`.
@@ -277,12 +281,6 @@ class Learner:
             check_finite(metrics, kind, learned, step)
         if self.ema is not None:
             self.ema.follow(self.flat.vector)
-        return metrics
-
-    def clone(self, cloning: Cloning, passes: int) -> dict[str, float]:
-        """Fit the policy to demonstrations before training; returns metrics."""
-        metrics = cloning.clone(self.flat, passes)
-        self.restart_averages()
         return metrics
 
     def restart_averages(self) -> None:

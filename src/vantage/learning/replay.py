@@ -23,7 +23,8 @@ _SAVED_BYTES = 1 << 26
 _MOST = 1 << 53
 """Rollouts that no run stores: a larger count is not what Vantage writes."""
 
-_PARTS = ("is_first", "actions", "rewards", "terminated", "valid", "action_mask", "behaviour")
+_PARTS = ("is_first", "actions", "rewards", "terminated", "valid", "action_mask", "behaviour",
+          "bootstraps")
 _STATE = "state."
 _STACKS = "stacks."
 """Rows that other rows determine: checkpoints lack them."""

@@ -42,14 +42,14 @@ class RewardNormalizer(RunningStats):
                              self.mean.abs() / _LARGEST_MEAN).to(rewards.dtype)
         return (rewards / unit).clamp(-CLIP, CLIP)
 
-    def batch(self, rewards: Tensor, is_first: Tensor, gamma: float) -> Stats:
+    def batch(self, rewards: Tensor, is_first: Tensor, resets: Tensor, gamma: float) -> Stats:
         """Stats of the discounted returns of the next rollout.
 
-        From its raw rewards [T, B] and `is_first` [T+1, B].
+        From its raw rewards [T, B], `is_first` [T+1, B] and `resets` [T, B].
         """
         returns = rewards.to(torch.float64, copy=True)
         decays = gamma * (~is_first[:-1]).double()
         for decay, after in zip(decays.unbind(), returns.unbind(), strict=True):
             self.returns = after.addcmul_(decay, self.returns)
         self.returns = self.returns.clone()
-        return stats_of(returns[~is_first[1:]].unsqueeze(-1))
+        return stats_of(returns[~resets].unsqueeze(-1))

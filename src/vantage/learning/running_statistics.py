@@ -28,7 +28,7 @@ def observe(learner: Learner, rollout: Rollout, step: int) -> None:
     rewards = learner.reward_normalizer
     if rewards is not None:
         batches.append((rewards.merge, rewards.batch(rollout.rewards, rollout.is_first,
-                                                     config.at("gamma", step))))
+                                                     rollout.resets, config.at("gamma", step))))
     merge_batches(batches, learner.sink.all_gather)
     if config.policy.norm == "batch":
         learner.model.update_batch_norms()
@@ -37,9 +37,9 @@ def observe(learner: Learner, rollout: Rollout, step: int) -> None:
 def seen(rollout: Rollout) -> Obs:
     """The observations without those that stand in for agents that have left.
 
-    Only in their rows do two that are first follow each other.
+    Only in their rows do two that are first follow each other without a valid step.
     """
-    left = rollout.is_first[:-1] & rollout.is_first[1:]
+    left = rollout.is_first[:-1] & rollout.is_first[1:] & ~rollout.valid
     if rollout.is_first.shape[1] == 1 or not left.any():
         return rollout.obs
     here = torch.cat([~left, torch.ones_like(left[-1:])])

@@ -22,7 +22,14 @@ from vantage.errors import ConfigError, VantageError
 from vantage.keys.fields import read_json_object
 from vantage.keys.objects import folder_name
 from vantage.runs.files import read_text, working_directory, write_atomically
-from vantage.runs.handed_over import check_objects, digests, replacing, sources
+from vantage.runs.handed_over import (
+    changed_code,
+    check_objects,
+    code_digests,
+    digests,
+    replacing,
+    sources,
+)
 from vantage.runs.meta import describe_run, other_version, read_meta_file, read_object, reading
 from vantage.runs.names import directory_name, folder_of, make_directory, suggest_run
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own, signature
@@ -31,6 +38,8 @@ log = logging.getLogger(__name__)
 
 _RESOLVED = "resolved"
 """Key of meta.json: the values that were used for the keys that config.json leaves open."""
+_CODE = "code"
+"""Key of meta.json: digests of the user's code that acting needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,8 @@ class RunDirectory:
                 meta["sources"] = texts
             if codes := digests(config):
                 meta["digests"] = codes
+            if codes := code_digests(config):
+                meta[_CODE] = codes
             made = path = make_directory(path, folder_of(config, root))
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.
@@ -120,6 +131,9 @@ class RunDirectory:
             log.warning(f"{damage}; who wrote the run, with which versions and on what device, is "
                         "unknown")
         config = _with_resolved(asked, meta.get(_RESOLVED), source=path / "meta.json")
+        if runs_code and (names := changed_code(config, meta.get(_CODE))):
+            log.warning(f"the code of {' and '.join(names)} has changed since {path} was saved, so "
+                        "that its policy may act otherwise than it was trained to")
         return cls(path, config, asked)
 
     def from_start(self) -> RunDirectory:
@@ -162,7 +176,7 @@ class RunDirectory:
         self._write("config.json", text)
         with contextlib.suppress(ConfigError):  # a damaged meta.json has no signature to renew
             meta = self.read_meta() | {_RESOLVED: _resolved(config, asked),
-                                       SIGNATURE: signature(text)}
+                                       SIGNATURE: signature(text), _CODE: code_digests(config)}
             self._write("meta.json", json.dumps(meta, indent=2))
         return RunDirectory(self.path, config, asked)
 

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from vantage.config.algorithms import name_and_values
+from vantage.config.code_digest import code_digest, has_changed
 from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert, in_short
+from vantage.keys.import_paths import load_class
 from vantage.keys.object_digest import digest
-from vantage.keys.objects import ObjectName, is_object, source_text
+from vantage.keys.objects import ObjectName, is_code, is_object, source_text
 
 ARGUMENTS: Mapping[str, str] = {
     "algo": "algorithm",
@@ -102,6 +104,37 @@ def digests(config: Config) -> dict[str, str]:
         with suppress(Exception):  # of a user's class, whose attributes may raise anything
             known[name] = digest(each.target)
     return known
+
+
+def code_digests(config: Config) -> dict[str, str]:
+    """The digests of the code that acting with `config` needs, by the arguments of ARGUMENTS."""
+    found = {}
+    for name, target in _acting_code(config).items():
+        if (code := code_digest(target)) is not None:
+            found[name] = code
+    return found
+
+
+def changed_code(config: Config, saved: object) -> list[str]:
+    """The arguments of ARGUMENTS whose code differs from that of the `code_digests` `saved`."""
+    if not isinstance(saved, Mapping):
+        return []
+    return [name for name, target in _acting_code(config).items()
+            if has_changed(saved.get(name), target)]
+
+
+def _acting_code(config: Config) -> dict[str, Any]:
+    """Algorithm, network and memory of the user's, as far as they can be imported."""
+    flat = config.flat()
+    found = {}
+    for key in _ACTING:
+        name = flat[key]
+        if isinstance(name, ObjectName):
+            found[ARGUMENTS[key]] = name.target
+        elif is_code(name) and not is_object(name):
+            with suppress(Exception):  # whoever needs it says why it cannot be imported
+                found[ARGUMENTS[key]] = load_class(name, what=key)
+    return found
 
 
 def code_of(config: Config, meta: Mapping[str, Any], run: Path) -> str:

@@ -46,6 +46,9 @@ OF_INFO: tuple[str, ...] = ("rollout/info/", "eval/info/")
 
 SUCCESS = "is_success"
 """Key of `info` whose mean is a success rate, as elsewhere."""
+LOG = "log"
+"""Key of `info` for a dict of further numbers, as Isaac Lab's environments have."""
+_NO_METRICS = ("time_outs",)
 _MOST_NUMBERS = 32
 _LONGEST_NAME = 64
 _LARGEST_NUMBER = 1e100  # metrics.jsonl is read up to it
@@ -54,10 +57,13 @@ _LARGEST_NUMBER = 1e100  # metrics.jsonl is read up to it
 def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
     """The finite numbers and bools of `info` as metrics hold them: `is_success`, then by name.
 
-    At most 32 of them, with names of up to 64 characters.
+    Those of a dict `log` in it count too. At most 32, with names of up to 64 characters.
     """
-    numbers = {name: float(value) for name, value in info.items()
+    log = info.get(LOG)
+    more = log if isinstance(log, Mapping) else {}
+    numbers = {name: float(value) for name, value in {**more, **info}.items()
                if isinstance(value, bool | int | float) and abs(value) <= _LARGEST_NUMBER
+               and name not in _NO_METRICS
                and name.isprintable() and 0 < len(name) <= _LONGEST_NAME}
     return {name: numbers[name] for name in _first_names(numbers)}
 

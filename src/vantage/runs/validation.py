@@ -46,8 +46,9 @@ def check_state(state: Mapping[str, Any]) -> None:
     valid["step"] &= type(step) is int and step < 10**18  # as in manifest.json
     best = progress.get("best_return", "")
     valid["best_return"] = best is None or _is_number(best)
-    rate = progress.get("learning_rate")
-    valid["learning_rate"] = rate is None or _is_number(rate)
+    for name in ("learning_rate", "divergence"):
+        number = progress.get(name)
+        valid[name] = number is None or _is_number(number)
     episodes = progress.get("recent")
     valid["recent"] = isinstance(episodes, list) and all(map(_is_pair, episodes))
     numbers = progress.get("recent_numbers", [])

@@ -97,11 +97,13 @@ class ActorLearner:
         reuse = self.learner.needs.reuse
         if needs is not None and needs.ratio > 0:
             # `size` is the total of all workers.
-            like = empty_rollout(self.model, position, self.rollout_length)
+            like = empty_rollout(self.model, position, self.rollout_length,
+                                 same_step=self.envs.same_step)
             rows = math.ceil(needs.size / (self.config.num_processes * self.rollout_length))
             self.replay = Replay(max(rows, like.rewards.shape[1]), like, self._replay_bytes)
         if reuse is not None and reuse.past_rollouts > 0:
-            like = empty_rollout(self.model, position, self.rollout_length, values=True)
+            like = empty_rollout(self.model, position, self.rollout_length, values=True,
+                                 same_step=self.envs.same_step)
             rows = like.rewards.shape[1] * self.config.runtime.rollouts_per_update
             self.past = Replay((1 + reuse.past_rollouts) * rows, like, self._replay_bytes,
                                key="past_rollouts")
@@ -267,7 +269,8 @@ class ActorLearner:
             in_update = self.envs.num_envs * self.config.runtime.rollouts_per_update
             self.past.load(groups.items(), multiple=in_update)
             if self.past.rollouts:
-                like = empty_rollout(self.model, self.position, self.rollout_length, values=True)
+                like = empty_rollout(self.model, self.position, self.rollout_length, values=True,
+                                     same_step=self.envs.same_step)
                 past = self.past.all(like)
                 if past.stacks is not None:
                     self.past.set_stacks(self.model.stacks(past.obs, past.is_first, past.state))

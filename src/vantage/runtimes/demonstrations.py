@@ -49,7 +49,9 @@ def add_demonstrations(learner: Learner, config: Config, run: Path,
     learner.cloning = cloning
     if checkpoint is None:
         log.info(f"cloning {demonstrations}")
-        return learner.clone(cloning, config.cloning.demo_passes)
+        metrics = cloning.clone(learner.flat, config.cloning.demo_passes)
+        learner.restart_averages()
+        return metrics
     saved = checkpoint.tensors.get(DEMONSTRATIONS, {}).get("digest")
     if saved is None or not torch.equal(saved, cloning.digest):
         raise ConfigError(f"{copy} is not the file that this run has learned from; put that back")

@@ -14,6 +14,7 @@ from typing import Any
 
 from vantage.config.config import Config
 from vantage.envs.interface import LONGEST_GAME
+from vantage.learning.adaptive_rate import APPROX_KL
 from vantage.runs.metric_names import info_metrics, numbers_of
 from vantage.runs.validation import COUNTERS, FLAGS
 from vantage.types import Episode
@@ -115,6 +116,8 @@ class Progress:
         """The losses and rates of the last metrics."""
         self.learning_rate: float | None = None
         """The mean learning rate of the last update; None before the first."""
+        self.divergence: float | None = None
+        """The mean KL divergence of the last update; None if it is unknown."""
         self.new_advances: list[Advance] | None = None
         """If a caller sets a list, `add` appends every advance to it."""
         self.new_episodes: deque[Episode] | None = None
@@ -164,7 +167,9 @@ class Progress:
         self.unsaved |= advance.unsaved
         if advance.updates:
             self.logged |= advance.metrics.keys()
-            self.learning_rate = advance.means().get("train/learning_rate", self.learning_rate)
+            means = advance.means()
+            self.learning_rate = means.get("train/learning_rate", self.learning_rate)
+            self.divergence = means.get(APPROX_KL)
         self._sum += advance
         self._sum.episodes = ()
 
@@ -246,6 +251,7 @@ class Progress:
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {name: getattr(self, name) for name in _SAVED}
         state["learning_rate"] = self.learning_rate
+        state["divergence"] = self.divergence
         state["recent"] = [list(game) for game in self.recent]
         state["recent_numbers"] = [dict(numbers) for numbers in self.recent_numbers]
         return state
@@ -260,6 +266,7 @@ class Progress:
         self.recent.extend((score, length) for score, length in state["recent"])
         self.recent_numbers.extend(state.get("recent_numbers", ()))
         self.learning_rate = state.get("learning_rate")
+        self.divergence = state.get("divergence")
 
 
 def mean_of_each(values: Mapping[str, Sequence[float]]) -> dict[str, float]:

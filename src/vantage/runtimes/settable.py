@@ -11,16 +11,18 @@ from vantage.config.flag_checks import check_flags
 from vantage.keys.fields import convert
 from vantage.keys.schedules import KL, Schedule
 from vantage.keys.suggestions import method_elsewhere
+from vantage.learning.adaptive_rate import adapted
+from vantage.runtimes.progress import Progress
 
 
-def value_now(config: Config, name: str, step: int, rate: float | None) -> Any:
-    """The value of the key `name` at `step`: that of its schedule, or as it is.
-
-    `rate` is the learning rate of the last update, which one that follows the divergence has.
-    """
+def value_now(config: Config, name: str, progress: Progress) -> Any:
+    """The value of the key `name` for the next update: that of its schedule, or as it is."""
     value = config.flat()[name]
+    step = progress.step
+    rate = progress.learning_rate
     if isinstance(value, Schedule) and value.kind == KL and rate is not None:
-        return rate
+        divergence = progress.divergence
+        return rate if divergence is None else adapted(rate, divergence, value.values[0])
     return config.at(name, step) if isinstance(value, Schedule | str) else value
 
 

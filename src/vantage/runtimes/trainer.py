@@ -266,8 +266,8 @@ class Trainer:
     def __getattr__(self, name: str) -> float:
         if name.startswith("_") or name not in self._settable:
             raise AttributeError(self._unknown(name))
-        rate = self._recorder.progress.learning_rate
-        value: float = value_now(self.config, name, self.step, rate)  # an optional one: None
+        # None for an optional one
+        value: float = value_now(self.config, name, self._recorder.progress)
         return value
 
     def __setattr__(self, name: str, value: Any) -> None:

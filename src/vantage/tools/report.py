@@ -118,7 +118,7 @@ def report(run: str | Path | Agent, output: str | Path | None = None, *, episode
 
 def _origin(run: RunDirectory) -> dict[str, Any]:
     """meta.json without what concerns only its owner: the page may be passed on."""
-    private = ("host", "sources", "digests", SIGNATURE, URL, URL_SIGNATURE)
+    private = ("host", "sources", "digests", "code", SIGNATURE, URL, URL_SIGNATURE)
     return {name: value for name, value in run.read_meta().items() if name not in private}
 
 

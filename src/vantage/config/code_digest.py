@@ -1,0 +1,114 @@
+"""Digests of the user's code that a run uses: equal where functions and methods do the same.
+
+Values do not count, since a program may change them; `object_digest` has those of unnamed objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from vantage.config.sources import is_installed
+
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}:"
+"""Versions of Python compile the same code to other instructions."""
+
+
+def code_digest(target: Any) -> str | None:
+    """The digest of a class or function, or of the class of another object.
+
+    With its base classes and what its code refers to by name, as far as they are the user's. Lines,
+    comments and docstrings do not matter. None if there is no such code.
+    """
+    pieces = [*_pieces(target, set())]
+    if not pieces:
+        return None
+    found = hashlib.sha256()
+    for piece in pieces:
+        found.update(piece.encode(errors="backslashreplace") + b"\0")
+    return _VERSION + found.hexdigest()
+
+
+def has_changed(saved: object, target: Any) -> bool:
+    """Whether `target` has other code than that with the digest `saved`, if both are comparable."""
+    if not isinstance(saved, str) or not saved.startswith(_VERSION):
+        return False
+    current = code_digest(target)
+    return current is not None and current != saved
+
+
+def _pieces(value: Any, seen: set[int]) -> Iterator[str]:
+    """Texts that describe the user's code in `value`; `seen` has what is described already."""
+    if isinstance(value, partial):
+        value = value.func
+    if isinstance(value, property):
+        value = value.fget
+    if isinstance(value, MethodType | staticmethod | classmethod):
+        value = value.__func__
+    if isinstance(value, FunctionType):
+        value = inspect.unwrap(value)
+    elif not isinstance(value, type):
+        value = type(value)
+    if id(value) in seen or not _is_users(value):
+        return
+    seen.add(id(value))
+    if isinstance(value, FunctionType):
+        yield from _function(value, seen)
+        return
+    for base in value.__mro__[1:]:
+        yield from _pieces(base, seen)
+    for name, part in sorted(vars(value).items()):
+        if isinstance(part, FunctionType | staticmethod | classmethod | property | type):
+            yield name
+            yield from _pieces(part, seen)
+
+
+def _function(function: FunctionType, seen: set[int]) -> Iterator[str]:
+    code = function.__code__
+    yield from _code(code, function.__doc__)
+    referred = [function.__globals__.get(name) for name in sorted(_names(code))]
+    for cell in function.__closure__ or ():
+        try:
+            referred.append(cell.cell_contents)
+        except ValueError:  # not yet assigned
+            continue
+    for part in referred:
+        if isinstance(part, FunctionType | type):
+            yield from _pieces(part, seen)
+
+
+def _code(code: CodeType, doc: str | None = None) -> Iterator[str]:
+    """Instructions, names and constants of `code` and of the functions within it."""
+    yield code.co_code.hex()
+    yield repr((code.co_names, code.co_varnames, code.co_freevars))
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code(constant)
+        elif isinstance(constant, frozenset):
+            yield repr(sorted(constant, key=repr))
+        else:  # without a docstring, None is in its place
+            yield repr(None if constant == doc else constant)
+
+
+def _names(code: CodeType) -> set[str]:
+    """The global names that `code` and the functions within it may use."""
+    names = {*code.co_names}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _names(constant)
+    return names
+
+
+def _is_users(value: Any) -> bool:
+    """Whether a class or function is the user's, not of Python or an installed package."""
+    module = str(getattr(value, "__module__", ""))
+    if module in ("builtins", "") or module.partition(".")[0] == "vantage":
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return not isinstance(file, str) or not is_installed(Path(file).resolve())

@@ -1,0 +1,45 @@
+"""Why a config has no key of a name: the errors for unknown keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from vantage.config.algorithms import ALGORITHMS, RUNTIMES, runtimes_of
+from vantage.config.flat import GROUPS
+from vantage.errors import ConfigError
+from vantage.keys.suggestions import MOST_UNKNOWN, listed, suggestion
+
+if TYPE_CHECKING:
+    from vantage.config.config import Config
+
+
+def check_known(config: Config, names: Iterable[str]) -> None:
+    """ConfigError that says why each of `names` that the config lacks is unknown."""
+    keys = config.flat_keys()
+    unknown = [name for name in names if name not in keys]
+    if unknown:
+        reasons = [_why_unknown(config, name) for name in unknown[:MOST_UNKNOWN]]
+        raise ConfigError(listed(reasons, len(unknown)))
+
+
+def _why_unknown(config: Config, name: str) -> str:
+    """The error for a key that is unknown, or only for other algorithms or runtimes."""
+    algorithms = [algo for algo in ALGORITHMS if name in config.of(algo).flat_keys()]
+    runtimes = [each for each in runtimes_of(config.algo)
+                if name in replace(config, runtime=RUNTIMES[each]()).flat_keys()]
+    users = []
+    if algorithms:
+        users.append(", ".join(algorithms))
+    if runtimes:
+        users.append(f"--runtime {' or '.join(runtimes)}")
+    if users:
+        return (f"{name} has no effect with {config.algo} under runtime={config.runtime_name}; "
+                f"it is for {', and for '.join(users)}")
+    kind = type(config.algorithm)
+    if any(name in getattr(each, "__annotations__", ()) for each in kind.__mro__):
+        return (f"{name} is an attribute of {kind.__name__} and not a field; put "
+                "@dataclass(frozen=True) on the class")
+    near = suggestion(name, [*config.every_key(), *config.flat_keys(), *GROUPS])
+    return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"

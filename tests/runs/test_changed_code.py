@@ -1,0 +1,120 @@
+"""Runs whose network, memory or algorithm has other code by the time that they are loaded or resumed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import Bandit
+
+import vantage
+from vantage.config.code_digest import code_digest, has_changed
+
+NET = '''
+from torch import nn
+
+def squash(x):
+    return {squash}
+
+class Base(nn.Module):
+    """{doc}"""
+
+    def forward(self, x):
+        return squash(self.layer(x))
+
+class Net(Base):
+    calls = 0
+
+    def __init__(self, shape):
+        super().__init__()
+        self.layer = nn.Linear(shape[0], 4)
+
+    def forward(self, x):
+        """{doc}"""
+        Net.calls += 1
+        return super().forward(x){after}
+'''
+ORIGINAL = {"squash": "x.tanh()", "doc": "One.", "after": ""}
+
+
+def net(monkeypatch: pytest.MonkeyPatch, path: Path, **changes: str) -> Any:
+    """The class Net of a module that has just been written."""
+    (path / "porting_net.py").write_text(NET.format(**ORIGINAL | changes))
+    monkeypatch.syspath_prepend(str(path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.delitem(sys.modules, "porting_net", raising=False)
+    return importlib.import_module("porting_net").Net
+
+
+def unnamed(*, doubled: bool) -> Any:
+    """A class of a function, as of a notebook."""
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self, shape: tuple[int, ...]) -> None:
+            super().__init__()
+            self.layer = nn.Linear(shape[0], 4)
+
+        if doubled:
+            def forward(self, x: Any) -> Any:
+                return self.layer(x) * 2
+        else:
+            def forward(self, x: Any) -> Any:
+                return self.layer(x)
+
+    return Net
+
+
+def begun(run: Path, network: Any) -> Path:
+    with vantage.Trainer("ppo", env=Bandit, network=network, run=run, steps=64, num_envs=2, rollout_length=8,
+                         minibatch_size=16, threads=1, tensorboard=False, eval_every=0) as trainer:
+        trainer.update()
+    return run
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.message for record in caplog.records if "has changed" in record.message]
+    caplog.clear()
+    return found
+
+
+def test_a_changed_forward_is_named_in_one_line_until_a_resume_has_saved_it(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    run = begun(tmp_path / "run", net(monkeypatch, tmp_path))
+    vantage.load(run)
+    net(monkeypatch, tmp_path, doc="Two.")
+    vantage.load(run)
+    assert not warnings_of(caplog), "a docstring, and a class attribute that counts"
+    message = f"the code of network has changed since {run} was saved, so that its policy may act otherwise"
+    for changes in ({"after": " * 2"}, {"squash": "x.sigmoid()"}):
+        net(monkeypatch, tmp_path, **changes)
+        vantage.load(run)
+        [warning] = warnings_of(caplog)
+        assert warning.startswith(message)
+    with vantage.Trainer.resume(run) as trainer:
+        trainer.update()
+    assert len(warnings_of(caplog)) == 1
+    vantage.load(run)
+    assert not warnings_of(caplog)
+
+
+def test_a_class_without_an_import_path_is_compared_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = begun(tmp_path / "run", unnamed(doubled=False))
+    vantage.load(run, network=unnamed(doubled=False))
+    assert not warnings_of(caplog)
+    vantage.load(run, network=unnamed(doubled=True))
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_only_the_users_code_of_the_same_python_is_compared() -> None:
+    from torch import nn
+
+    assert code_digest(nn.Linear) is None and code_digest(vantage.PPO) is None
+    saved = code_digest(unnamed(doubled=False))
+    assert saved is not None and has_changed(saved, unnamed(doubled=True))
+    assert not has_changed("3.1:" + saved.partition(":")[2], unnamed(doubled=True))
+    for damaged in (None, 3, [], "x"):
+        assert not has_changed(damaged, unnamed(doubled=True))
