@@ -98,7 +98,7 @@ def test_the_copies_of_two_workers_begin_with_different_seeds() -> None:
 def test_the_observations_that_stand_in_are_not_counted_in_statistics() -> None:
     is_first = torch.tensor([[True, True], [False, False], [False, True], [False, True], [True, True]])
     obs = torch.arange(10.0).reshape(5, 2, 1).repeat(1, 1, 3)
-    rollout: Any = SimpleNamespace(obs=obs, is_first=is_first)
+    rollout: Any = SimpleNamespace(obs=obs, is_first=is_first, valid=~is_first[1:])
     counted: Any = seen(rollout)
     assert counted[:, 0, 0].tolist() == [0, 1, 2, 3, 4, 6, 8, 9]
 
