@@ -479,7 +479,7 @@ def long_name(end: str) -> str:
 
 
 @pytest.mark.parametrize(("env", "name"), [
-    ("tiny:Bandit", "tiny:Bandit"), (lambda: Bandit(), "<lambda>"), (partial(Bandit), "<Bandit>"),
+    ("tiny:Bandit", "tiny:Bandit"), (lambda: Bandit(), "<lambda of Bandit>"), (partial(Bandit), "<Bandit>"),
     (type(long_name("Env"), (Bandit,), {}), "<TaskVeryLong...LongVeryLongVeryLongEnv>"),
     (long_name("-v0"), "TaskVeryLongV...yLongVeryLongVeryLong-v0")],
     ids=["path", "lambda", "partial", "long class", "long id"])
