@@ -420,7 +420,7 @@ def test_names_of_other_libraries_are_answered(name: str, remedy: str) -> None:
         agent = trainer.agent
     with pytest.raises(AttributeError, match=r"an agent has no 'predict'; write agent\.act\(obs\)"):
         _ = agent.predict
-    with pytest.raises(AttributeError, match=r"an agent has no 'learn'; write vantage\.resume\(agent\.run"):
+    with pytest.raises(AttributeError, match=r"an agent has no 'learn'; write vantage\.resume\(agent, steps=\.\.\."):
         _ = agent.learn
 
 
