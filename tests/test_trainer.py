@@ -420,7 +420,7 @@ def test_names_of_other_libraries_are_answered(name: str, remedy: str) -> None:
         agent = trainer.agent
     with pytest.raises(AttributeError, match=r"an agent has no 'predict'; write agent\.act\(obs\)"):
         _ = agent.predict
-    with pytest.raises(AttributeError, match=r"an agent has no 'learn'; write vantage\.resume\(agent\.run"):
+    with pytest.raises(AttributeError, match=r"an agent has no 'learn'; write vantage\.resume\(agent, steps=\.\.\."):
         _ = agent.learn
 
 
@@ -479,7 +479,7 @@ def long_name(end: str) -> str:
 
 
 @pytest.mark.parametrize(("env", "name"), [
-    ("tiny:Bandit", "tiny:Bandit"), (lambda: Bandit(), "<lambda>"), (partial(Bandit), "<Bandit>"),
+    ("tiny:Bandit", "tiny:Bandit"), (lambda: Bandit(), "<lambda of Bandit>"), (partial(Bandit), "<Bandit>"),
     (type(long_name("Env"), (Bandit,), {}), "<TaskVeryLong...LongVeryLongVeryLongEnv>"),
     (long_name("-v0"), "TaskVeryLongV...yLongVeryLongVeryLong-v0")],
     ids=["path", "lambda", "partial", "long class", "long id"])

@@ -197,8 +197,9 @@ def test_objects_without_an_import_path_are_named_in_brackets_and_kept() -> None
 
     size = 3
     hidden = type("Bandit", (Bandit,), {"__module__": "tiny"})
-    for env, name in ((Local, "<Local>"), (hidden, "<Bandit>"), (lambda: Bandit(), "<lambda>"), (Bandit(), "<Bandit>"),
-                      (partial(Local), "<Local>"), (lambda: Local() if size else None, "<lambda>")):
+    for env, name in ((Local, "<Local>"), (hidden, "<Bandit>"), (lambda: Bandit(), "<lambda of Bandit>"),
+                      (Bandit(), "<Bandit>"), (partial(Local), "<Local>"),
+                      (lambda: Local() if size else None, "<lambda of Local>")):
         config = configure(MyPPO, env=env, network=Identity())
         assert (config.algo, config.env.id, config.policy.network) == ("<MyPPO>", name, "<Identity>")
         again = pickle.loads(pickle.dumps(config)) if env is not hidden else config

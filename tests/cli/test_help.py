@@ -136,8 +136,8 @@ RSL_RL: dict[str, dict[str, Any]] = {
     "max_iterations": {"steps": 300 * 24 * 64}, "actor_hidden_dims": {"hidden": "256,128"},
     "critic_hidden_dims": {"hidden": [256, 128]}, "rnn_type": {"memory": "lstm"},
     "rnn_hidden_size": {"memory_size": 64, "memory": "gru"}, "empirical_normalization": {"obs_norm": True},
-    "num_privileged_obs": {"critic_obs": "state"}, "privileged_obs": {"critic_obs": ["state"]},
-    "asymmetric": {"critic_obs": ("state",)}, "save_interval": {"save_every": 1000}}
+    "num_privileged_obs": {"critic_obs": "state", "separate": True}, "privileged_obs": {"critic_obs": ["state"]},
+    "asymmetric": {"critic_obs": ("state",), "separate": True}, "save_interval": {"save_every": 1000}}
 RL_GAMES: dict[str, dict[str, Any]] = {
     "horizon_length": {"rollout_length": 16}, "mini_epochs": {"epochs": 8}, "e_clip": {"clip": 0.2},
     "critic_coef": {"value_coef": 4}, "clip_value": {"value_clip": 0.2, "clip": 0.2}, "bounds_loss_coef": {},

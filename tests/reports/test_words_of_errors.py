@@ -136,10 +136,10 @@ def test_remedies_are_keywords_in_python_and_flags_in_the_command(
     assert main(["train", "acer", "--env", "CartPole-v1", "--burn-in", "1", "--dry-run"]) == 2
     assert "give --memory lstm, gru or gtrxl" in capsys.readouterr().err
     run = train_shortly(tmp_path / "run", "CartPole-v1")
-    with pytest.raises(vantage.ConfigError, match="give a larger total with steps to go on"):
+    with pytest.raises(vantage.ConfigError, match="give a larger total to go on, such as steps=800"):
         next(vantage.Trainer.resume(run))
     assert main(["resume", str(run)]) == 2
-    assert "give a larger total with --steps to go on" in capsys.readouterr().err
+    assert "give a larger total to go on, such as --steps 800" in capsys.readouterr().err
 
 
 def test_ipython_shows_an_error_in_two_lines_and_its_cause_in_three_more() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tiny import Bandit
+from torch import nn
 
 import vantage
 from vantage.config.code_digest import code_digest, has_changed
@@ -51,8 +54,6 @@ def net(monkeypatch: pytest.MonkeyPatch, path: Path, **changes: str) -> Any:
 
 def unnamed(*, doubled: bool) -> Any:
     """A class of a function, as of a notebook."""
-    from torch import nn
-
     class Net(nn.Module):
         def __init__(self, shape: tuple[int, ...]) -> None:
             super().__init__()
@@ -109,9 +110,39 @@ def test_a_class_without_an_import_path_is_compared_too(tmp_path: Path, caplog: 
     assert len(warnings_of(caplog)) == 1
 
 
-def test_only_the_users_code_of_the_same_python_is_compared() -> None:
-    from torch import nn
+class Window(nn.Module):
+    """A memory of the mean of the last inputs: its weights do not depend on the `window`."""
 
+    def __init__(self, input_size: int, memory_size: int, window: int = 4) -> None:
+        super().__init__()
+        self.window = window
+        self.layer = nn.Linear(input_size, memory_size)
+        self.out_features = memory_size
+
+    def initial_state(self, batch: int) -> Any:
+        return (self.layer.weight.new_zeros(batch, self.window, self.layer.in_features),)
+
+    def step(self, features: Any, is_first: Any, state: Any) -> Any:
+        past = state[0] * ~is_first[:, None, None]
+        past = torch.cat([past[:, 1:], features[:, None]], 1)
+        return self.layer(past.mean(1)), (past,)
+
+
+def test_a_memory_of_another_window_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = tmp_path / "run"
+    with vantage.Trainer("a2c", env=Bandit, memory=partial(Window, window=4), run=run, steps=64, num_envs=2,
+                         threads=1, tensorboard=False, eval_every=0) as trainer:
+        trainer.update()
+    vantage.load(run, memory=partial(Window, window=4))
+    assert not warnings_of(caplog)
+    vantage.load(run, memory=partial(Window, window=8))
+    assert warnings_of(caplog)[0].startswith("the code of memory has changed")
+    ways = (Window, partial(Window, window=4), partial(Window, window=8), Window(3, 4), Window(3, 4, 8))
+    assert len({code_digest(way) for way in ways}) == 5
+    assert code_digest(Window(3, 4).eval()) == code_digest(Window(3, 4))
+
+
+def test_only_the_users_code_of_the_same_python_is_compared() -> None:
     assert code_digest(nn.Linear) is None and code_digest(vantage.PPO) is None
     saved = code_digest(unnamed(doubled=False))
     assert saved is not None and has_changed(saved, unnamed(doubled=True))

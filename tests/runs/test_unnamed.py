@@ -48,7 +48,8 @@ def test_a_resume_with_the_code_handed_over_equals_never_having_stopped(tmp_path
 def test_what_is_missing_is_named_with_the_call_that_takes_it(tmp_path: Path, code: dict[str, Any]) -> None:
     run = begun(tmp_path / "run", code)
     saved = json.loads((run / "config.json").read_text())
-    assert (saved["algo"], saved["env"]["id"], saved["policy"]["network"]) == ("<Own>", "<lambda>", "<lambda>")
+    names = saved["algo"], saved["env"]["id"], saved["policy"]["network"]
+    assert names == ("<Own>", "<lambda of Bandit>", "<lambda>")
     assert "lambda: Bandit()" in json.loads((run / "meta.json").read_text())["sources"]["env"]
     calls: dict[str, Any] = {"resume": lambda **given: list(vantage.Trainer.resume(run, **given)),
                              "evaluate": lambda **given: vantage.evaluate(run, **given),
@@ -56,13 +57,13 @@ def test_what_is_missing_is_named_with_the_call_that_takes_it(tmp_path: Path, co
     for name, call in calls.items():
         with pytest.raises(ConfigError, match=rf'network=<lambda>, .*: vantage\.{name}\("{run}", network=\.\.\.\)'):
             call(**code | {"network": None})
-    with pytest.raises(ConfigError, match=r"algorithm=<Own>.*env=<lambda>.*algorithm=\.\.\., env=\.\.\., network="):
+    with pytest.raises(ConfigError, match=r"algorithm=<Own>.*env=<lambda of .*algorithm=\.\.\., env=\.\.\., network="):
         vantage.evaluate(run)
     with pytest.raises(ConfigError, match=r"the algorithm has epochs=77, and .* epochs=10; give the same"):
         vantage.evaluate(run, **code | {"algorithm": code["algorithm"](epochs=77)})
     agent = vantage.load(run, **code | {"env": None})
     assert agent.act([0.0])[0] in (0, 1)
-    with pytest.raises(ConfigError, match=r"env=<lambda> .* give it as env="):
+    with pytest.raises(ConfigError, match=r"env=<lambda of Bandit> .* give it as env="):
         agent.make_env()
     assert vantage.evaluate(run, episodes=2, **code).episodes == 2
 
@@ -101,7 +102,7 @@ def test_files_and_pages_of_such_a_run(tmp_path: Path, code: dict[str, Any]) -> 
     assert vantage.load(file, **loading).step == 256
     assert vantage.plot([run], tmp_path / "curve.svg")  # its config is read without the algorithm's class
     page = vantage.report(run, episodes=2, video=False, **code).read_text()
-    assert "&lt;Own&gt; on &lt;lambda&gt;" in page
+    assert "&lt;Own&gt; on &lt;lambda of Bandit&gt;" in page
     assert "Bandit()" not in page
 
 

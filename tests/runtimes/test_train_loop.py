@@ -159,8 +159,21 @@ def test_a_last_evaluation_that_was_cut_short_is_made_by_a_resume(tmp_path: Path
     assert len({line["step"] for line in lines}) == len(lines), "one line a step"
     assert all(line["time/fps"] for line in lines) and last.metrics["time/fps"] > 0
     assert not load_latest(run).state["progress"]["evaluation_due"]
-    with pytest.raises(ConfigError, match="has done its 128 steps"):
+    with pytest.raises(ConfigError, match=r"has done its 128 steps; give a larger total to go on, such as steps=256 "):
         next(vantage.Trainer.resume(run))
+
+
+def test_a_resume_to_fewer_steps_than_there_are_says_so(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    step = stop_after(2, run, config(env="tiny:Bandit", steps=512, lr="linear:1e-3:0", eval_every=0))
+    with pytest.raises(ConfigError, match=f"has {step} steps already, and steps=1 asks for no more; give a larger "
+                       "total, or leave steps out to go on to 512$"):
+        next(vantage.Trainer.resume(run, steps=1))
+    assert [report.step for report in vantage.Trainer.resume(run)][-1] == 512
+    with pytest.raises(ConfigError, match="has done its 512 steps; give a larger total to go on, such as steps=1024 "
+                       "and extend_schedule=True, as lr is 0 now"):
+        next(vantage.Trainer.resume(run, steps=256))
+    assert [report.step for report in vantage.Trainer.resume(run, steps=1024, extend_schedule=True)][-1] == 1024
 
 
 def test_a_run_that_was_killed_after_its_last_checkpoint_is_recorded_as_done(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ class PPO:
     clip: Coefficient = key(0.2,
                             "how far a ratio of probabilities may leave 1; beyond it the loss "
                             "gains nothing", low=0)
-    value_clip: float | None = key(None, "how far a value may move in an update; none: anywhere",
+    value_clip: float | None = key(None,
+                                   "how far a value may move in an update, in units of the learnt "
+                                   "returns, after reward_norm or value_norm; none: anywhere",
                                    low=0)
     max_kl: float | None = key(None,
                                "divergence in nats that ends learning from a rollout; none: never",

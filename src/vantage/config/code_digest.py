@@ -1,6 +1,7 @@
 """Digests of the user's code that a run uses: equal where functions and methods do the same.
 
-Values do not count, since a program may change them; `object_digest` has those of unnamed objects.
+Global variables and attributes of classes do not count, since a program may change them;
+`object_digest` has those of unnamed objects. Default values and arguments count.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
@@ -46,6 +47,7 @@ def has_changed(saved: object, target: Any) -> bool:
 def _pieces(value: Any, seen: set[int]) -> Iterator[str]:
     """Texts that describe the user's code in `value`; `seen` has what is described already."""
     if isinstance(value, partial):
+        yield from _numbers({**dict(enumerate(value.args)), **value.keywords})
         value = value.func
     if isinstance(value, property):
         value = value.fget
@@ -54,6 +56,8 @@ def _pieces(value: Any, seen: set[int]) -> Iterator[str]:
     if isinstance(value, FunctionType):
         value = inspect.unwrap(value)
     elif not isinstance(value, type):
+        if _is_users(type(value)):
+            yield from _numbers(vars(value))
         value = type(value)
     if id(value) in seen or not _is_users(value):
         return
@@ -72,6 +76,8 @@ def _pieces(value: Any, seen: set[int]) -> Iterator[str]:
 def _function(function: FunctionType, seen: set[int]) -> Iterator[str]:
     code = function.__code__
     yield from _code(code, function.__doc__)
+    defaults = dict(enumerate(function.__defaults__ or ()))
+    yield from _numbers({**defaults, **(function.__kwdefaults__ or {})})
     referred = [function.__globals__.get(name) for name in sorted(_names(code))]
     for cell in function.__closure__ or ():
         try:
@@ -81,6 +87,13 @@ def _function(function: FunctionType, seen: set[int]) -> Iterator[str]:
     for part in referred:
         if isinstance(part, FunctionType | type):
             yield from _pieces(part, seen)
+
+
+def _numbers(values: Mapping[Any, Any]) -> Iterator[str]:
+    """The numbers and texts among arguments, such as the window of a memory."""
+    for name, value in values.items():
+        if isinstance(value, int | float | str) and name != "training":
+            yield f"{name} {value!r}"
 
 
 def _code(code: CodeType, doc: str | None = None) -> Iterator[str]:

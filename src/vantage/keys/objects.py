@@ -110,7 +110,10 @@ def _title(target: Any) -> str:
     target = _without_partial(target)
     if not hasattr(target, "__name__"):
         target = type(getattr(target, "unwrapped", target))
-    return str(target.__name__).strip("<>")
+    title = str(target.__name__).strip("<>")
+    if title == "lambda" and (built := _class_in(target)):
+        return f"lambda of {built}"
+    return title
 
 
 def shown_name(name: object) -> str:
@@ -127,14 +130,20 @@ def shown_name(name: object) -> str:
 
 def folder_name(name: str) -> str:
     """The name of run directories for `name`: of a lambda, the only class that it mentions."""
-    function = target_of(name)
-    code = getattr(function, "__code__", None)
-    if name != "<lambda>" or code is None:
+    if not name.startswith("<lambda"):
         return name
+    return _class_in(target_of(name)) or name
+
+
+def _class_in(function: Any) -> str:
+    """The name of the only class that `function` mentions; '' if there are others, or none."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return ""
     variables = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
     classes = [each for each in (*code.co_names, *code.co_freevars)
                if inspect.isclass(variables.get(each))]
-    return classes[0] if len(classes) == 1 else name
+    return classes[0] if len(classes) == 1 else ""
 
 
 def source_text(target: Any) -> str | None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+_PRIVILEGED = (
+    "is {critic_obs}: parts of a Dict observation for the critic alone, with {separate} true")
+
 LIBRARIES: Mapping[str, Mapping[str, str]] = {
     "Stable-Baselines3's": {
         "learning_rate": "is {lr}",
@@ -29,7 +32,8 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "eval_env": "is not needed: {eval_every} plays environments like {env}",
         "optimizer_class": "is {optimizer}",
         "progress_bar": "is progress of `vantage.train`, shown by default",
-        "reset_num_timesteps": "is `vantage.resume` with the new total of {steps}",
+        "reset_num_timesteps":
+            "is `vantage.resume` with the new total of {steps} and extend_schedule=True",
         "log_interval": "is {log_every_seconds}",
         "stats_window_size": "is {return_window}",
         "save_freq": "is {save_every}",
@@ -100,9 +104,9 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "rnn_type": "is {memory}: lstm or gru",
         "rnn_hidden_size": "is {memory_size}",
         "empirical_normalization": "is {obs_norm}",
-        "num_privileged_obs": "is {critic_obs}: parts of a Dict observation for the critic alone",
-        "privileged_obs": "is {critic_obs}: parts of a Dict observation for the critic alone",
-        "asymmetric": "is {critic_obs}: parts of a Dict observation for the critic alone",
+        "num_privileged_obs": _PRIVILEGED,
+        "privileged_obs": _PRIVILEGED,
+        "asymmetric": _PRIVILEGED,
         "save_interval": "is {save_every}, in steps",
         "experiment_name": "is {run} DIR of `vantage train`",
     },
@@ -120,8 +124,7 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "normalize_input": "is {obs_norm}",
         "normalize_value": "is {value_norm} popart",
         "value_bootstrap": "is not needed, as time limits always bootstrap; leave it out",
-        "central_value_config":
-            "is {critic_obs}: parts of a Dict observation for the critic alone",
+        "central_value_config": _PRIVILEGED,
         "num_actors": "is {num_envs}",
         "max_epochs": "is {steps}: epochs times rollout_length times num_envs",
         "score_to_win": "is {stop_at_return}",
@@ -155,7 +158,7 @@ METHODS: Mapping[str, Mapping[str, str]] = {
     },
     "an agent": {
         "predict": "write agent.act(obs), which returns the action and the state",
-        "learn": "write vantage.resume(agent.run, steps=...), with the new total",
+        "learn": "write vantage.resume(agent, steps=..., extend_schedule=True), with the new total",
         "policy": "its network is agent.model",
         "get_env": "write agent.make_env()",
         "evaluate": "write vantage.evaluate(agent)",

@@ -20,7 +20,7 @@ from ray._private.services import canonicalize_bootstrap_address_or_die as find_
 from vantage._host.system import available_cores
 from vantage.config.config import Config
 from vantage.config.num_envs import most_workers
-from vantage.errors import ConfigError, VantageError
+from vantage.errors import ConfigError, VantageError, for_reader
 from vantage.runtimes.ray_guard import Guard
 
 log = logging.getLogger(__name__)
@@ -167,8 +167,9 @@ def resolve_num_workers(config: Config) -> int:
         fitting = _that_fit(_free_cpus(), config)
     fitting = min(fitting, most)
     if runtime.num_workers > fitting:
-        log.warning(f"num_workers={runtime.num_workers}: {fitting} have room, the others wait for "
-                    "free CPUs or new nodes; give fewer --num-workers or a smaller --worker-cpus")
+        log.warning(for_reader(
+            f"num_workers={runtime.num_workers}: {fitting} have room, the others wait for free CPUs "
+            "or new nodes; give fewer --num-workers or a smaller --worker-cpus"))
     most = max(1, fitting - (runtime.ray_address == "local"))
     return runtime.num_workers or most_workers(config.env.num_envs, most)
 

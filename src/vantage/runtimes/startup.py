@@ -15,6 +15,7 @@ import torch
 from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
 from vantage.envs.make import make_environments
+from vantage.errors import for_reader
 from vantage.learning.learner import Learner
 from vantage.learning.learner_state import initialize_from, load_tensors
 from vantage.learning.modules import module_in_words
@@ -60,7 +61,7 @@ def model_of_workers(config: Config, *, is_new: bool) -> tuple[ActorCritic, floa
 def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
     """Log the `notes` on environments, and the network."""
     for note in notes:
-        log.info(note)
+        log.info(for_reader(note))
     weights = sum(parameter.numel() for parameter in model.parameters())
     separate = ", once each for policy and critic" if model.policy.separate else ""
     log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} "

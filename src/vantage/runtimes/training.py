@@ -152,9 +152,7 @@ def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDire
             summary = directory.read_summary()
             if summary:
                 directory.write_summary(summary | {"status": "done"})
-        longer = ", and --extend-schedule, as lr has ended at 0" if lr_ended else ""
-        raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with "
-                          f"--steps to go on{longer}")
+        raise ConfigError(f"{run} {_why_done(checkpoint.step, config, directory.config)}")
     reached = goal_reached(progress, config)
     if reached:
         raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run "
@@ -164,6 +162,17 @@ def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDire
     if lr_ended:
         log.warning(for_reader("the schedule of lr has ended at 0, so nothing more is learned; "
                                "resume with --extend-schedule"))
+
+
+def _why_done(step: int, asked: Config, own: Config) -> str:
+    """Why a run with the config `own` has nothing to do at `step`, and how to go on."""
+    if step < own.run.steps:
+        return (f"has {step:,} steps already, and steps={asked.run.steps:,} asks for no more; give "
+                f"a larger total, or leave --steps out to go on to {own.run.steps:,}")
+    longer = f"a larger total to go on, such as --steps {2 * step}"
+    if own.at("lr", step) == 0:
+        return f"has done its {step:,} steps; give {longer} and --extend-schedule, as lr is 0 now"
+    return f"has done its {step:,} steps; give {longer}"
 
 
 def _check_lr(config: Config, step: int, run: Path) -> None:
