@@ -1,8 +1,13 @@
-"""PettingZoo's parallel environments as a vector environment with a row for each agent."""
+"""PettingZoo's parallel environments as a vector environment with a row for each agent.
+
+The package is not imported: `other_interfaces` recognises environments by their methods.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -10,10 +15,36 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from vantage.envs.agent_spaces import AgentSpaces
-from vantage.envs.failures import close_quietly
-from vantage.envs.interface import MASK, Array, Info
+from vantage.envs.agent_spaces import AgentSpaces, agent_spaces
+from vantage.envs.batched import batched_environments
+from vantage.envs.build import check_pictures, create_one, is_built
+from vantage.envs.config import EnvConfig
+from vantage.envs.failures import close_quietly, named_errors
+from vantage.envs.ids import EnvId
+from vantage.envs.in_use import check_unused, note_player
+from vantage.envs.interface import MASK, Array, Info, Seeds, Simulators
+from vantage.envs.options import check_without_wrappers
 from vantage.envs.outcomes import OutcomeError, check_reset, five, flag, number
+from vantage.errors import ConfigError
+
+
+def waiting_rows(over: Array, lengths: Array, agents: int) -> tuple[Array, Array]:
+    """Rows [B] in which no action follows, and those whose environment begins its next episode.
+
+    `over` [B] is True where an episode ended at the last step. Where an agent has left and others
+    go on, its episode's length is 0 and theirs are not.
+    """
+    if agents == 1:
+        return over, over
+    left = (lengths == 0) & any_of_agents(lengths > 0, agents)
+    waiting = over | left
+    return waiting, ~any_of_agents(~waiting, agents)
+
+
+def any_of_agents(flags: Array, agents: int) -> Array:
+    """Rows of the environments that have a True among the `flags` [B] of their agents."""
+    rows: Array = flags.reshape(-1, agents).any(axis=1).repeat(agents)
+    return rows
 
 
 class ParallelAgents(VectorEnv[Any, Any, Any]):
@@ -169,3 +200,41 @@ def _of(name: str, results: Mapping[str, Any], what: str) -> Any:
     except (KeyError, TypeError, IndexError):
         raise OutcomeError(f"step() returned no {what} of {name}; return one for each agent that "
                            "acted") from None
+
+
+def several_agents(config: EnvConfig, env: EnvId, seeds: Seeds, first: Any, *, num_envs: int,
+                   rendered: bool, longest_game: int) -> Simulators:
+    """Simulators of `num_envs` copies of the environment `first`, which is one of them.
+
+    `longest_game` cuts games after so many steps, unless the config has a limit; 0 cuts none.
+    """
+    check_without_wrappers(config, f"{env.name} has several agents", "vector", "reset_options",
+                           "short_episode_steps", "self_play")
+    if rendered:
+        check_pictures(env, first)
+    envs = [first]
+    try:
+        with named_errors(lambda: f"{env.name} cannot be built"):
+            agents = agent_spaces(first, env)
+            envs += [create_one(env, config, rendered=rendered) for _ in range(num_envs - 1)]
+        if len({id(getattr(each, "unwrapped", each)) for each in envs}) < num_envs:
+            raise ConfigError(f"env={env.name} returns the same object every time; let it build a "
+                              "new one")
+        limit = config.max_episode_steps or longest_game or math.inf
+        vector = ParallelAgents(envs, agents, limit)
+        for game in vector.games:
+            check_unused(game.env, env.name)
+            note_player(game)
+        rows = len(agents.names)
+        seeds.first_env *= rows
+        simulators = batched_environments(config, env, seeds, vector, longest_game=longest_game)
+    except BaseException:
+        for each in [] if is_built(config) else envs:
+            close_quietly(each)
+        raise
+    note = (f"{num_envs} copies of {rows} agents each, in this process: a row of the batch is an "
+            "agent, and all share one policy")
+    is_cut_later = longest_game and not config.max_episode_steps
+    return replace(simulators, spec=replace(simulators.spec, agents=rows), notes=(note,),
+                   single=lambda: first, longest_game=limit,
+                   cut_after=vector.cut_after if is_cut_later else None)
