@@ -105,16 +105,16 @@ class ParallelAgents(VectorEnv[Any, Any, Any]):
         return concatenate(space, rows, batch)
 
     def _infos(self) -> Info:
-        """Infos of all rows in Gymnasium's form, with masks if the agents have any."""
+        """Infos of all rows in Gymnasium's form, with masks if an agent has one."""
         info: Info = {}
         for row, own in enumerate(own for game in self.games for own in game.infos):
             if own:
                 info = self._add_info(info, own, row)
-        known = [mask for game in self.games for mask in game.masks if mask is not None]
-        if known:
-            masks = [game.mask(i) for game in self.games for i in range(len(game.names))]
-            info[MASK] = np.array([np.ones_like(known[0]) if each is None else each
-                                   for each in masks])
+        masks = [mask for game in self.games for mask in game.masks]
+        size = next((len(mask) for mask in masks if mask is not None), 0)
+        if size:
+            info[MASK] = np.array([np.ones(size, bool) if mask is None else mask
+                                   for mask in masks])
         return info
 
 
@@ -125,7 +125,6 @@ class _Game:
         self.env = env
         self.names = agents.names
         self.obs: list[Any] = [None] * len(self.names)
-        self.masks: list[Array | None] = [None] * len(self.names)
         self.max_steps = 0.0
         self.closed = False
         self._split = agents.split
@@ -133,13 +132,6 @@ class _Game:
     def played(self) -> object:
         """The environment; None once this is closed."""
         return None if self.closed else self.env
-
-    def mask(self, i: int) -> Array | None:
-        """The mask of agent i; None, which allows all actions, after it has left."""
-        if self.present[i] and self.masks[i] is None:
-            raise OutcomeError(f"{self.names[i]} has no action_mask, unlike other agents")
-        is_new = self.present[i] or self.terminated[i] or self.truncated[i]
-        return self.masks[i] if is_new else None
 
     def reset(self, seed: int | None = None) -> None:
         obs, infos = check_reset(self.env.reset(seed=seed))
@@ -185,6 +177,7 @@ class _Game:
         self.terminated = [False] * len(self.names)
         self.truncated = [False] * len(self.names)
         self.infos: list[Info] = [{}] * len(self.names)
+        self.masks: list[Array | None] = [None] * len(self.names)
 
     def _observe(self, i: int, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
         name = self.names[i]

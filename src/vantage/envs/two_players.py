@@ -6,37 +6,25 @@ The package is not imported: `other_interfaces` recognises games by their method
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from vantage.envs.agent_spaces import AgentSpaces, agent_spaces
 from vantage.envs.ids import EnvId
-from vantage.envs.interface import MASK, Array, Info
+from vantage.envs.interface import MASK, Info
 from vantage.envs.other_interfaces import metadata_of, takes_turns
 from vantage.envs.outcomes import OutcomeError
 from vantage.errors import ConfigError
-
-
-class Player(Protocol):
-    """Plays against the learner, in a game of each row of the batch."""
-
-    def begin(self, row: int) -> None:
-        """A new game begins."""
-
-    def act(self, row: int, obs: Any, mask: Array | None) -> int:
-        """The next move, as a number from 0."""
-
-    def end(self, row: int, score: float) -> None:
-        """The game ended with this `score` for the learner."""
 
 
 @dataclass(slots=True)
 class Opponent:
     """The opponent in all rows; until there is a `player`, moves are random."""
 
-    player: Player | None = None
+    player: Any = None
+    """Called at the start (`begin`) and end of each game, and for each of its moves (`act`)."""
 
 
 class TwoPlayers(gym.Env[Any, Any]):
