@@ -76,7 +76,7 @@ def test_random_opponents_are_seeded_and_play_what_masks_allow() -> None:
 
 
 @pytest.mark.parametrize(("env", "keys", "says"), [
-    (GAME, {}, r"agents take turns \(AEC\); give the parallel_env .*; games of two players train by self_play=20$"),
+    (GAME, {}, r"take turns \(AEC\); give the parallel_env .*; the class or function of a game for two trains by"),
     (GAME, {"self_play": 1, "options": {"players": 3}}, "two players in turn: it has 3; leave self_play out"),
     (GAME, {"self_play": 1, "frame_skip": "4"}, "frame_skip has no effect here: .* is a game of two players"),
     ("pettingzoo_envs:Relay", {"self_play": 1}, "self_play has no effect here: .* has several agents"),

@@ -98,7 +98,7 @@ def test_past_policies_and_moves_that_do_not_fit_are_refused(games: SelfPlay) ->
 
 
 @pytest.mark.parametrize(("keys", "says"), [
-    ({"algo": "a3c"}, "self_play=2 has one process, and runtime=hogwild several; give runtime='sync'"),
+    ({"algo": "a3c"}, "self_play=2 has one process, and runtime=hogwild several; train a2c, ppo or acer under"),
     ({"num_workers": 2}, "num_workers=2: self-play has one process; leave it out"),
     ({"runtime": "ray"}, "self_play=2 has one process, and runtime=ray several")])
 def test_self_play_is_for_one_process(keys: dict[str, Any], says: str) -> None:

@@ -192,7 +192,8 @@ def _runtime_problems(config: Config) -> Iterator[str]:
         return
     if config.env.self_play:
         yield (f"self_play={config.env.self_play} has one process, and "
-               f"runtime={config.runtime_name} several; give --runtime sync, or leave it out")
+               f"runtime={config.runtime_name} several; train a2c, ppo or acer under --runtime "
+               "sync, or leave it out")
     if config.run.eval_ema:
         yield (f"eval_ema={config.run.eval_ema:g} averages the weights of one learner, and "
                f"runtime={config.runtime_name} has none of its own; leave it out")
