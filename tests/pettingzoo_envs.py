@@ -66,3 +66,59 @@ class Relay:
 
     def close(self) -> None:
         """Holds nothing."""
+
+
+class TicTacToe:
+    """A game of two players by PettingZoo's AEC interface; without `masks`, an occupied square loses the game."""
+
+    metadata: Info = {"render_modes": ["rgb_array"]}  # noqa: RUF012
+    lines = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))
+
+    def __init__(self, masks: bool = True, players: int = 2, render_mode: str | None = None) -> None:
+        self.masks, self.render_mode = masks, render_mode
+        self.possible_agents = ["x", "o", "z"][:players]
+        self.infos: Info = {}
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        board = spaces.Box(0, 1, (18,), np.float32)
+        mask = spaces.Box(0, 1, (9,), np.int8)
+        return spaces.Dict({"observation": board, "action_mask": mask}) if self.masks else board
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Discrete(9)
+
+    def reset(self, seed: int | None = None, options: Info | None = None) -> None:
+        self.board = np.zeros(9, np.int64)
+        self.agent_selection = "x"
+        self.set_end(False, 0)
+
+    def set_end(self, over: bool, reward_of_x: float) -> None:
+        self.rewards = {"x": reward_of_x, "o": -reward_of_x}
+        self.terminations = dict.fromkeys("xo", over)
+        self.truncations = dict.fromkeys("xo", False)
+
+    def observe(self, agent: str) -> Any:
+        me = 1 if agent == "x" else 2
+        obs = np.concatenate([self.board == me, self.board == 3 - me]).astype(np.float32)
+        return {"observation": obs, "action_mask": (self.board == 0).astype(np.int8)} if self.masks else obs
+
+    def step(self, action: Any) -> None:
+        sign = 1 if self.agent_selection == "x" else -1
+        mark = 1 if sign == 1 else 2
+        is_lost = self.board[action] > 0
+        self.board[action] = mark
+        is_won = not is_lost and any((self.board[[*line]] == mark).all() for line in self.lines)
+        self.set_end(is_lost or is_won or bool(self.board.all()), sign * (int(is_won) - int(is_lost)))
+        self.agent_selection = "o" if sign == 1 else "x"
+
+    def agent_iter(self) -> Any:
+        """PettingZoo's loop, which Vantage does not use."""
+
+    def last(self) -> Any:
+        """As `agent_iter`."""
+
+    def render(self) -> np.ndarray:
+        return np.full((20, 30, 3), 20 * int((self.board > 0).sum()), np.uint8)
+
+    def close(self) -> None:
+        """Holds nothing."""

@@ -122,19 +122,9 @@ class Undead(Relay):
         return results
 
 
-class Unmasked(Relay):
-    """Only some agents have masks."""
-
-    def seen(self) -> Any:
-        obs, infos = super().seen()
-        infos["a"] = {"action_mask": np.ones(2)}
-        return obs, infos
-
-
 @pytest.mark.parametrize(("env", "says"), [
     (Silent, r"reset\(\) returned no observation of c; begin episodes with all possible_agents"),
-    (Undead, r"agents contains a, whose episode has ended; remove agents that terminate"),
-    (Unmasked, r"b has no action_mask, unlike other agents")])
+    (Undead, r"agents contains a, whose episode has ended; remove agents that terminate")])
 def test_what_an_environment_gets_wrong_is_named(env: Any, says: str) -> None:
     with pytest.raises(EnvError, match=says):
         played(make(f"test_parallel_agents:{env.__name__}", 1), 4)

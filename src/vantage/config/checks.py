@@ -26,6 +26,8 @@ def why_not_parallel(config: Config) -> str | None:
     workers = runtime.num_workers
     if workers <= 1:
         return None
+    if config.env.self_play:
+        return "self-play has one process; leave it out"
     if config.algorithm.needs.replay is not None:
         return (f"under runtime=sync {config.algo} has one process, because of its replay; leave "
                 "it out")
@@ -188,6 +190,10 @@ def _runtime_problems(config: Config) -> Iterator[str]:
         if reason := why_not_parallel(config):
             yield f"num_workers={config.runtime.num_workers}: {reason}"
         return
+    if config.env.self_play:
+        yield (f"self_play={config.env.self_play} has one process, and "
+               f"runtime={config.runtime_name} several; train a2c, ppo or acer under --runtime "
+               "sync, or leave it out")
     if config.run.eval_ema:
         yield (f"eval_ema={config.run.eval_ema:g} averages the weights of one learner, and "
                f"runtime={config.runtime_name} has none of its own; leave it out")

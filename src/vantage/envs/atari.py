@@ -222,7 +222,8 @@ def atari_environments(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_e
     """Games with a protocol and the options of `config`; `short` [B] bool marks short episodes."""
     for name, why in (("vector", "run in threads"),
                       ("env_kwargs", "are set by options such as screen_size"),
-                      ("reset_options", "begin as the emulator does")):
+                      ("reset_options", "begin as the emulator does"),
+                      ("self_play", "have one player")):
         value = getattr(config, name)
         if value != getattr(EnvConfig, name):
             raise ConfigError(f"{name}={value} has no effect on Atari, whose games {why}; leave it "

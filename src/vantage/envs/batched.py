@@ -22,7 +22,7 @@ from vantage.envs.ids import EnvId
 from vantage.envs.in_use import check_unused, note_player
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.masks import masks_of_vector
-from vantage.envs.options import NEEDS
+from vantage.envs.options import check_without_wrappers
 from vantage.envs.other_interfaces import is_parallel, metadata_of, refusal
 from vantage.envs.outcomes import (
     LAST_INFO,
@@ -74,7 +74,7 @@ def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: boo
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; "
                           "use one of its environments as a gymnasium.Env to render it")
     check_without_wrappers(config, f"{env.name} is a vector environment", "max_episode_steps",
-                           "short_episode_steps", "vector", "reset_options")
+                           "short_episode_steps", "vector", "reset_options", "self_play")
     vector = create(env, config, {"num_envs": num_envs})
     words = refusal(vector)
     if words:
@@ -82,15 +82,6 @@ def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: boo
     check_unused(vector, env.name)
     _check_attributes(vector, env, num_envs)
     return vector
-
-
-def check_without_wrappers(config: EnvConfig, subject: str, *names: str) -> None:
-    """ConfigError if an option of wrappers, or one of `names`, is set; `subject` says of what."""
-    for name in (*NEEDS, *names):
-        if getattr(config, name) != getattr(EnvConfig, name):
-            raise ConfigError(f"{name} has no effect here: {subject}, to which Vantage adds no "
-                              "wrappers; leave it out, or pass the same to the environment in "
-                              "env_kwargs")
 
 
 def _check_attributes(vector: Any, env: EnvId, num_envs: int) -> None:

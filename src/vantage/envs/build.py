@@ -6,7 +6,7 @@ import copy
 import json
 import multiprocessing
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -41,14 +41,17 @@ _OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps",
 RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
 
 
-def build(env: EnvId, config: EnvConfig, *, rendered: bool,
-          created: Any = None) -> gym.Env[Any, Any]:
+def build(env: EnvId, config: EnvConfig, *, rendered: bool, created: Any = None,
+          convert: Callable[[Any], Any] | None = None) -> gym.Env[Any, Any]:
     """One instance of `env` with the options of `config`: what `create_one` has `created`, or new.
 
-    Raises ConfigError if Vantage cannot run it, or if it cannot be rendered and `rendered` is True.
+    `convert` makes a single environment of one with another interface. Raises ConfigError if
+    Vantage cannot run it, or if it cannot be rendered and `rendered` is True.
     """
     built = create_one(env, config, rendered=rendered) if created is None else created
     with named_errors(lambda: f"{env.name} cannot be built"):
+        if convert is not None:
+            built = convert(built)
         words = instance_refusal(built)
         if words:
             raise ConfigError(f"env={env.name!r} is {words}")
@@ -165,7 +168,7 @@ def _call(factory: Any, env: EnvId, config: EnvConfig, more: dict[str, Any]) -> 
         return factory
     if isinstance(factory, type):
         words = refusal(factory)
-        if words and not is_parallel(factory):
+        if words and not (is_parallel(factory) or config.self_play):
             raise ConfigError(f"env={env.name!r} is {words}")
     elif not _takes(factory, "render_mode"):  # it may set its own
         more = {name: value for name, value in more.items() if name != "render_mode"}

@@ -73,6 +73,11 @@ class EnvConfig:
     short_episode_every: int = key(8, "2: every second environment, 3: every third, ...", low=2,
                                    high=100_000)
 
+    self_play: int = key(0, "past policies to play against, in a game of two players in turn; 0: "
+                            "no self-play", low=0, high=1000)
+    self_play_every: int = key(10, "updates after which the policy joins the past ones", low=1,
+                               high=10**6)
+
     def __post_init__(self) -> None:
         given: Any = self.reset_options
         if not isinstance(given, str | None):

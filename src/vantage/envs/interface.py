@@ -102,6 +102,7 @@ class Simulators:
     """Why each part of the observation is read as it is, by name as in `bounds`."""
     # the first simulator, if it is an Env in this process
     single: Callable[[], gym.Env[Any, Any]] | None = None
+    opponent: Any = None  # the `two_players.Opponent` of all rows, in self-play
     # seeds and actions reproduce the states; else nothing is seeded after the first reset
     exact: bool = True
     reseed_steps: int = 0

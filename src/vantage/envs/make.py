@@ -36,7 +36,7 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     from vantage.envs.build import copying, create_one
     from vantage.envs.options import check_options
     from vantage.envs.other_interfaces import is_parallel
-    from vantage.envs.several_agents import several_agents
+    from vantage.envs.parallel_agents import several_agents
     from vantage.envs.short_episodes import short_environments
     from vantage.envs.single import single_environments
 

@@ -81,6 +81,15 @@ def refuse(config: EnvConfig, need: str, why: str) -> None:
                               "out")
 
 
+def check_without_wrappers(config: EnvConfig, subject: str, *names: str) -> None:
+    """ConfigError if an option of wrappers, or one of `names`, is set; `subject` says of what."""
+    for name in (*NEEDS, *names):
+        if getattr(config, name) != getattr(EnvConfig, name):
+            raise ConfigError(f"{name} has no effect here: {subject}, to which Vantage adds no "
+                              "wrappers; leave it out, or pass the same to the environment in "
+                              "env_kwargs")
+
+
 def check_options(config: EnvConfig, env: EnvId) -> None:
     """ConfigError for options that are malformed or have no effect on `env`.
 

@@ -42,7 +42,7 @@ class Kind:
 KINDS = (
     Kind("a PettingZoo environment whose agents take turns (AEC)",
          "give the parallel_env of its module, or pettingzoo.utils.aec_to_parallel(env) where "
-         "agents may act at once",
+         "agents may act at once; the class or function of a game for two trains by --self-play 20",
          ("pettingzoo.utils.env.AECEnv",), ("agent_iter", "last", "observe")),
     Kind("an RLlib MultiAgentEnv", _AGENTS, ("ray.rllib.env.multi_agent_env",),
          ("get_action_space", "get_observation_space"), derives=True),
@@ -91,10 +91,15 @@ def refusal(env: Any) -> str:
 def is_parallel(env: Any) -> bool:
     """Whether a class or instance is a PettingZoo ParallelEnv, or has its methods."""
     cls = env if isinstance(env, type) else type(env)
-    takes_turns = _comes_from(cls, KINDS[0].modules) or _has(cls, KINDS[0].methods)
     has_spaces = any(callable(vars(base).get("action_space")) for base in cls.__mro__)
-    return (has_spaces and not takes_turns and _has(cls, ("reset", "step"))
+    return (has_spaces and not takes_turns(cls) and _has(cls, ("reset", "step"))
             and not issubclass(cls, Env | VectorEnv))
+
+
+def takes_turns(env: Any) -> bool:
+    """Whether a class or instance is a PettingZoo AECEnv, or has its methods."""
+    cls = env if isinstance(env, type) else type(env)
+    return _comes_from(cls, KINDS[0].modules) or _has(cls, KINDS[0].methods)
 
 
 def instance_refusal(env: Any) -> str:

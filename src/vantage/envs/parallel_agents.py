@@ -1,8 +1,13 @@
-"""PettingZoo's parallel environments as a vector environment with a row for each agent."""
+"""PettingZoo's parallel environments as a vector environment with a row for each agent.
+
+The package is not imported: `other_interfaces` recognises environments by their methods.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -10,10 +15,36 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from vantage.envs.agent_spaces import AgentSpaces
-from vantage.envs.failures import close_quietly
-from vantage.envs.interface import MASK, Array, Info
+from vantage.envs.agent_spaces import AgentSpaces, agent_spaces
+from vantage.envs.batched import batched_environments
+from vantage.envs.build import check_pictures, create_one, is_built
+from vantage.envs.config import EnvConfig
+from vantage.envs.failures import close_quietly, named_errors
+from vantage.envs.ids import EnvId
+from vantage.envs.in_use import check_unused, note_player
+from vantage.envs.interface import MASK, Array, Info, Seeds, Simulators
+from vantage.envs.options import check_without_wrappers
 from vantage.envs.outcomes import OutcomeError, check_reset, five, flag, number
+from vantage.errors import ConfigError
+
+
+def waiting_rows(over: Array, lengths: Array, agents: int) -> tuple[Array, Array]:
+    """Rows [B] in which no action follows, and those whose environment begins its next episode.
+
+    `over` [B] is True where an episode ended at the last step. Where an agent has left and others
+    go on, its episode's length is 0 and theirs are not.
+    """
+    if agents == 1:
+        return over, over
+    left = (lengths == 0) & any_of_agents(lengths > 0, agents)
+    waiting = over | left
+    return waiting, ~any_of_agents(~waiting, agents)
+
+
+def any_of_agents(flags: Array, agents: int) -> Array:
+    """Rows of the environments that have a True among the `flags` [B] of their agents."""
+    rows: Array = flags.reshape(-1, agents).any(axis=1).repeat(agents)
+    return rows
 
 
 class ParallelAgents(VectorEnv[Any, Any, Any]):
@@ -74,16 +105,16 @@ class ParallelAgents(VectorEnv[Any, Any, Any]):
         return concatenate(space, rows, batch)
 
     def _infos(self) -> Info:
-        """Infos of all rows in Gymnasium's form, with masks if the agents have any."""
+        """Infos of all rows in Gymnasium's form, with masks if an agent has one."""
         info: Info = {}
         for row, own in enumerate(own for game in self.games for own in game.infos):
             if own:
                 info = self._add_info(info, own, row)
-        known = [mask for game in self.games for mask in game.masks if mask is not None]
-        if known:
-            masks = [game.mask(i) for game in self.games for i in range(len(game.names))]
-            info[MASK] = np.array([np.ones_like(known[0]) if each is None else each
-                                   for each in masks])
+        masks = [mask for game in self.games for mask in game.masks]
+        size = next((len(mask) for mask in masks if mask is not None), 0)
+        if size:
+            info[MASK] = np.array([np.ones(size, bool) if mask is None else mask
+                                   for mask in masks])
         return info
 
 
@@ -94,7 +125,6 @@ class _Game:
         self.env = env
         self.names = agents.names
         self.obs: list[Any] = [None] * len(self.names)
-        self.masks: list[Array | None] = [None] * len(self.names)
         self.max_steps = 0.0
         self.closed = False
         self._split = agents.split
@@ -102,13 +132,6 @@ class _Game:
     def played(self) -> object:
         """The environment; None once this is closed."""
         return None if self.closed else self.env
-
-    def mask(self, i: int) -> Array | None:
-        """The mask of agent i; None, which allows all actions, after it has left."""
-        if self.present[i] and self.masks[i] is None:
-            raise OutcomeError(f"{self.names[i]} has no action_mask, unlike other agents")
-        is_new = self.present[i] or self.terminated[i] or self.truncated[i]
-        return self.masks[i] if is_new else None
 
     def reset(self, seed: int | None = None) -> None:
         obs, infos = check_reset(self.env.reset(seed=seed))
@@ -154,6 +177,7 @@ class _Game:
         self.terminated = [False] * len(self.names)
         self.truncated = [False] * len(self.names)
         self.infos: list[Info] = [{}] * len(self.names)
+        self.masks: list[Array | None] = [None] * len(self.names)
 
     def _observe(self, i: int, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
         name = self.names[i]
@@ -169,3 +193,41 @@ def _of(name: str, results: Mapping[str, Any], what: str) -> Any:
     except (KeyError, TypeError, IndexError):
         raise OutcomeError(f"step() returned no {what} of {name}; return one for each agent that "
                            "acted") from None
+
+
+def several_agents(config: EnvConfig, env: EnvId, seeds: Seeds, first: Any, *, num_envs: int,
+                   rendered: bool, longest_game: int) -> Simulators:
+    """Simulators of `num_envs` copies of the environment `first`, which is one of them.
+
+    `longest_game` cuts games after so many steps, unless the config has a limit; 0 cuts none.
+    """
+    check_without_wrappers(config, f"{env.name} has several agents", "vector", "reset_options",
+                           "short_episode_steps", "self_play")
+    if rendered:
+        check_pictures(env, first)
+    envs = [first]
+    try:
+        with named_errors(lambda: f"{env.name} cannot be built"):
+            agents = agent_spaces(first, env)
+            envs += [create_one(env, config, rendered=rendered) for _ in range(num_envs - 1)]
+        if len({id(getattr(each, "unwrapped", each)) for each in envs}) < num_envs:
+            raise ConfigError(f"env={env.name} returns the same object every time; let it build a "
+                              "new one")
+        limit = config.max_episode_steps or longest_game or math.inf
+        vector = ParallelAgents(envs, agents, limit)
+        for game in vector.games:
+            check_unused(game.env, env.name)
+            note_player(game)
+        rows = len(agents.names)
+        seeds.first_env *= rows
+        simulators = batched_environments(config, env, seeds, vector, longest_game=longest_game)
+    except BaseException:
+        for each in [] if is_built(config) else envs:
+            close_quietly(each)
+        raise
+    note = (f"{num_envs} copies of {rows} agents each, in this process: a row of the batch is an "
+            "agent, and all share one policy")
+    is_cut_later = longest_game and not config.max_episode_steps
+    return replace(simulators, spec=replace(simulators.spec, agents=rows), notes=(note,),
+                   single=lambda: first, longest_game=limit,
+                   cut_after=vector.cut_after if is_cut_later else None)

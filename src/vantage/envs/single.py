@@ -20,8 +20,9 @@ from vantage.envs.failures import CLOSE_SECONDS, close_quietly, named_errors
 from vantage.envs.ids import EnvId, check_processes, needs_main
 from vantage.envs.in_use import check_unused, note_player
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
-from vantage.envs.options import Play, non_defaults
+from vantage.envs.options import Play, check_without_wrappers, non_defaults
 from vantage.envs.probe import probe_single
+from vantage.envs.two_players import Opponent, two_players
 from vantage.envs.workers import Workers
 from vantage.errors import ConfigError
 
@@ -126,7 +127,14 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, created: An
     marks environments with short episodes. `created` is the first of them.
     """
     limit = TimeLimit(config.env_timeout, env.name)
-    first = build(env, config, rendered=rendered, created=created)
+    opponent = None
+    converts: list[Callable[[Any], Any] | None] = [None] * num_envs
+    if config.self_play:
+        check_without_wrappers(config, f"{env.name} is a game of two players", "vector",
+                               "reset_options", "short_episode_steps")
+        opponent = Opponent()
+        converts = [partial(two_players, env, opponent, row) for row in range(num_envs)]
+    first = build(env, config, rendered=rendered, created=created, convert=converts[0])
     check_unused(first.unwrapped, env.name)
     probed = probe_single(first, config, seeds, limit)
     in_processes = config.vector == "async"
@@ -140,8 +148,8 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, created: An
     if is_endless and longest_game:
         max_steps = longest_game
     factories: list[Callable[[], Episodes]] = [
-        partial(Episodes, partial(build, env, config, rendered=rendered), probed.spec,
-                config.kinds_of_parts, seeds, i, os.getpid() if in_processes else 0,
+        partial(Episodes, partial(build, env, config, rendered=rendered, convert=converts[i]),
+                probed.spec, config.kinds_of_parts, seeds, i, os.getpid() if in_processes else 0,
                 max_steps=min(config.short_episode_steps, max_steps) if short[i] else max_steps,
                 stages=config.reset_stages)
         for i in range(num_envs)]
@@ -161,7 +169,7 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, created: An
     envs = SingleEnvironments(factories, env, seeds, limit)
     cut_after = envs.cut_after if is_endless and longest_game else None
     return Simulators(reset=envs.reset, step=envs.step, close=envs.close, single=envs.first,
-                      info=envs.info, cut_after=cut_after, **common)
+                      opponent=opponent, info=envs.info, cut_after=cut_after, **common)
 
 
 def _notes(config: EnvConfig, time_limit: int, num_envs: int) -> list[str]:
@@ -174,6 +182,9 @@ def _notes(config: EnvConfig, time_limit: int, num_envs: int) -> list[str]:
         notes.append(f"time limit {time_limit} steps")
     else:
         notes.append("no time limit but that of --max-episode-steps")
+    if config.self_play:
+        notes.append(f"self-play against {config.self_play} past policies; evaluations are against "
+                     "a random player")
     notes += [f"{name}={getattr(config, name)}" for name in non_defaults(config)]
     where = "each in a process of its own" if config.vector == "async" else "in this process"
     return [*notes, f"{num_envs} environments, {where}"]

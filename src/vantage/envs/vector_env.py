@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
-from vantage.envs.agent_rows import any_of_agents, waiting_rows
 from vantage.envs.checks import Checks
 from vantage.envs.config import EnvConfig
 from vantage.envs.failures import named_errors
@@ -31,6 +30,7 @@ from vantage.envs.interface import (
 )
 from vantage.envs.options import choose_actions
 from vantage.envs.outcomes import LAST_INFO
+from vantage.envs.parallel_agents import any_of_agents, waiting_rows
 from vantage.envs.rendering import as_picture, frames_per_second
 from vantage.envs.replay import check_snapshot, merge, obs_arrays, replay
 from vantage.envs.rewards import keeps_rewards, learnt_rewards
@@ -65,6 +65,7 @@ class Environments:
         self.notes = (*notes, *simulators.notes)
         self.num_envs = num_envs
         self.draws = draws
+        self.opponent = simulators.opponent
         self.close = simulators.close
         self.info = simulators.info
         self.frames_per_step = simulators.frames_per_step

@@ -40,7 +40,7 @@ def seen(rollout: Rollout) -> Obs:
     Only in their rows do two that are first follow each other without a valid step.
     """
     left = rollout.is_first[:-1] & rollout.is_first[1:] & ~rollout.valid
-    if rollout.is_first.shape[1] == 1 or not left.any():
+    if not left.any():
         return rollout.obs
     here = torch.cat([~left, torch.ones_like(left[-1:])])
     parts: Obs = map_parts(lambda part: part[here].unsqueeze(1), rollout.obs)

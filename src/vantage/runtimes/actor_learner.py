@@ -21,6 +21,7 @@ from vantage.learning.learner_state import tensors_of
 from vantage.learning.own_state import own_state
 from vantage.learning.replay import Replay
 from vantage.learning.running_statistics import observe
+from vantage.learning.self_play import SelfPlay
 from vantage.runs.compatibility import check_policy_state, restoring
 from vantage.runtimes.machine import resolve_device
 from vantage.runtimes.progress import Advance
@@ -69,6 +70,10 @@ class ActorLearner:
             self.generator = torch.Generator(self.device).manual_seed(seed)
             replay_seed = derive_seed(config.run.seed, "replay", index)
             self.replay_generator = torch.Generator().manual_seed(replay_seed)
+            self.self_play: SelfPlay | None = None
+            if config.env.self_play:
+                self.self_play = SelfPlay(self.learner, config.env, num_envs, config.run.seed)
+                self.envs.opponent.player = self.self_play
             self.exact = True
             """Weights and position are of the same update, so that checkpoints may hold both."""
             self.position: Position
@@ -87,6 +92,8 @@ class ActorLearner:
     def begin(self) -> None:
         """Reset the environments and the policy's state."""
         state = self.model.initial_state(self.envs.num_envs)
+        if self.self_play is not None and not self.self_play.past:
+            self.self_play.join()
         self._act_from(Position.after(self.envs.restart(self.config.run.seed), state, self.device))
 
     def _act_from(self, position: Position) -> None:
@@ -153,6 +160,8 @@ class ActorLearner:
         metrics = self.learner.update(joined, step)
         for rollout in rollouts:
             observe(self.learner, rollout, step)
+        if self.self_play is not None:
+            metrics |= self.self_play.follow()
         yield metrics
         if self.replay is not None:
             yield from self._replay(self.replay, rollouts, step)
@@ -205,6 +214,8 @@ class ActorLearner:
         rewards = self.learner.reward_normalizer
         if rewards is not None:
             tensors["acting"]["returns"] = rewards.returns
+        if self.self_play is not None:
+            tensors["self_play"] = self.self_play.tensors()
         if self.exact:
             if self.past is not None:
                 tensors |= {f"past_{name}": group for name, group in self.past.tensors().items()}
@@ -234,7 +245,12 @@ class ActorLearner:
                         "the checkpoint has other environments in each process: all begin a new "
                         "episode"]
             state = self._policy_state(acting)
+            if self.self_play is not None:
+                self.self_play.load(tensors["self_play"])
+                self.self_play.replays = bool(saved)
             first = self.envs.reset(saved or None)
+            if self.self_play is not None:
+                self.self_play.replays = False
             if not saved:
                 notes.append("the checkpoint follows an error or interrupt, so every environment "
                              "begins a new episode")

@@ -1,0 +1,125 @@
+"""Self-play: who plays whom, ratings, past policies in checkpoints, and what it learns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pettingzoo_envs import TicTacToe
+from safetensors.torch import load_file
+
+import vantage
+from vantage.errors import ConfigError
+from vantage.learning.self_play import CURRENT, SelfPlay
+from vantage.runtimes.actor_learner import ActorLearner
+
+GAME = "pettingzoo_envs:TicTacToe"
+QUICK: dict[str, Any] = {"num_envs": 4, "hidden": "8", "rollout_length": 8, "threads": 1, "eval_every": 0,
+                         "self_play": 2, "self_play_every": 2, "lr": 1e-3}
+
+
+@pytest.fixture
+def games() -> Iterator[SelfPlay]:
+    config = vantage.configure("ppo", env=GAME, **{**QUICK, "num_envs": 40})
+    with closing(ActorLearner(config)) as actor_learner:
+        assert actor_learner.self_play is not None
+        actor_learner.self_play.join()
+        yield actor_learner.self_play
+
+
+def test_ratings_follow_elo_and_a_new_policy_takes_the_place_of_the_oldest(games: SelfPlay) -> None:
+    games.opponents[:2] = [0, CURRENT]
+    games.end(0, 1.0)
+    assert games.rating == 8  # even players: K/2
+    games.end(0, 0.0)
+    assert games.rating == pytest.approx(8 + 16 * (0.5 - 1 / (1 + 10 ** (-8 / 400))))
+    games.end(1, -1.0)  # not rated
+    assert games.follow() == {"self_play/elo": games.rating, "self_play/win_rate": 0.75}
+    assert [past.rating for past in games.past] == [0]
+    assert "self_play/win_rate" not in games.follow()
+    assert [past.rating for past in games.past] == [0, games.rating]
+    second = games.past[1]
+    for _ in range(2):
+        games.follow()
+    assert [past.rating for past in games.past] == [games.rating] * 2
+    assert games.past[1] is second
+
+
+def test_opponents_are_the_current_policy_in_half_of_the_games_and_past_ones_in_the_others(games: SelfPlay) -> None:
+    games.updates = 2
+    games.join()
+    for row in range(40):
+        games.begin(row)
+    counts = [games.opponents.count(number) for number in (CURRENT, 0, 1)]
+    assert sum(counts) == 40
+    assert (13 <= counts[0] <= 27, counts[1] > 3, counts[2] > 3) == (True, True, True)
+
+
+def test_opponents_move_by_their_own_weights_and_masks(games: SelfPlay) -> None:
+    model: Any = games._learner.model
+    for row, (policy, wanted) in enumerate(((games.past[0].policy, 2), (model, 7))):
+        with torch.no_grad():
+            policy.policy_head.linear.bias.copy_(30.0 * torch.eye(9)[wanted])
+        games.opponents[row] = (0, CURRENT)[row]
+        assert games.act(row, np.zeros(18, np.float32), np.ones(9)) == wanted
+        assert games.act(row, np.zeros(18, np.float32), 1 - np.eye(9)[wanted]) != wanted
+
+
+@pytest.mark.parametrize(("algo", "memory"), [("ppo", "gru"), ("acer", "none")])
+def test_a_resume_equals_never_having_stopped(algo: str, memory: str, tmp_path: Path) -> None:
+    keys = {**QUICK, "memory": memory, "progress": False, "schedule_steps": 288}
+    keys |= {"memory_size": 8} if memory == "gru" else {}
+    keys |= {"replay_save_every": 1} if algo == "acer" else {}
+    vantage.train(algo, env=GAME, run=tmp_path / "whole", steps=288, **keys)
+    vantage.train(algo, env=GAME, run=tmp_path / "parts", steps=160, **keys)
+    vantage.resume(tmp_path / "parts", steps=288, progress=False)
+    whole, parts = (max((tmp_path / name / "checkpoints").iterdir()) for name in ("whole", "parts"))
+    for file in ("model", "acting", "envs", "self_play"):
+        one, other = (load_file(folder / f"{file}.safetensors") for folder in (whole, parts))
+        assert one.keys() == other.keys()
+        assert [name for name in one if not one[name].equal(other[name])] == []
+    assert int(one["updates"]) == 9
+    assert any(one["num_moves"].tolist())
+
+
+def test_past_policies_and_moves_that_do_not_fit_are_refused(games: SelfPlay) -> None:
+    saved = games.tensors()
+    for name, value in (("ratings", [float("nan"), 0.0]), ("opponents", [1] * 40), ("num_moves", [1] * 40)):
+        with pytest.raises(ValueError, match="do not fit self_play=2"):
+            games.load(saved | {name: torch.tensor(value)})
+    with pytest.raises(RuntimeError, match="Missing key"):
+        games.load({name: tensor for name, tensor in saved.items() if "weight" not in name})
+
+
+@pytest.mark.parametrize(("keys", "says"), [
+    ({"algo": "a3c"}, "self_play=2 has one process, and runtime=hogwild several; train a2c, ppo or acer under"),
+    ({"num_workers": 2}, "num_workers=2: self-play has one process; leave it out"),
+    ({"runtime": "ray"}, "self_play=2 has one process, and runtime=ray several")])
+def test_self_play_is_for_one_process(keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        vantage.configure(keys.pop("algo", "ppo"), env=GAME, self_play=2, **keys)
+
+
+def test_self_play_learns_to_win_and_seldom_loses_to_a_random_player(tmp_path: Path) -> None:
+    agent = vantage.train("ppo", env=TicTacToe, run=tmp_path / "run", progress=False, seed=0, self_play=5, num_envs=16,
+                          hidden="64", rollout_length=32, minibatch_size=128, epochs=4, lr=4e-3, threads=1,
+                          obs_norm=False, reward_norm=False, steps=6_000, eval_every=0)
+    result = vantage.evaluate(agent, episodes=200, deterministic=True)
+    assert result.success_rate is not None and result.success_rate > 0.6  # 0.44 of two random players
+    obs = np.zeros(18, np.float32)
+    obs[[0, 1]] = 1  # the third of these wins
+    obs[[9 + 4, 9 + 8]] = 1
+    action, _ = agent.act(obs, action_mask=obs[:9] + obs[9:] == 0, deterministic=True)
+    assert action == 2
+    lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["self_play/elo"] > 40
+    with closing(agent.make_env()) as env:  # also against a random player
+        obs, info = env.reset(seed=0)
+        assert (obs.sum() in (0, 1), env.action_space.n, info["action_mask"].sum() in (8, 9)) == (True, 9, True)
+    assert set(vantage.record(agent, tmp_path / "game.gif", episodes=2).scores) <= {-1, 0, 1}
