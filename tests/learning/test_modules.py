@@ -100,7 +100,7 @@ def test_policies_and_the_average_leave_the_module_out(tmp_path: Path) -> None:
 def test_minibatches_have_the_next_inputs_and_what_estimate_adds_of_the_same_steps() -> None:
     with begun(configure("rnd:RND", rollout_length=40)) as one:
         (rollout,), _ = one.collect()
-        rollout = one.learner._prepared(rollout)
+        rollout = one.learner._prepared(rollout, 0)
         model = one.model
         expected = model.inputs(model.stacks(rollout.obs, rollout.is_first, rollout.state))[0]
         index = torch.arange(rollout.rewards.numel()).view_as(rollout.rewards)

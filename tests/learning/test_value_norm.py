@@ -80,7 +80,7 @@ def test_unrolled_values_are_those_of_steps_in_units_of_the_deviation() -> None:
                 values = one.model.unroll(rollout.obs, rollout.is_first, rollout.state)[1]
             assert one.model.value_norm.deviation > 10
             torch.testing.assert_close(values * one.model.value_norm.deviation, rollout.values, rtol=1e-4, atol=1e-2)
-            scaled = one.learner._prepared(rollout)
+            scaled = one.learner._prepared(rollout, 0)
             torch.testing.assert_close(scaled.rewards * one.model.value_norm.deviation, rollout.rewards)
 
 
