@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from torch import Tensor
+
 from vantage.learning.learner import Learner
 from vantage.models.normalization import RunningStats, merge_batches
 from vantage.types import Rollout
@@ -30,3 +32,13 @@ def observe(learner: Learner, rollout: Rollout, step: int) -> None:
     merge_batches(batches, learner.sink.all_gather)
     if config.policy.norm == "batch":
         learner.model.update_batch_norms()
+
+
+def discounted_sums(learner: Learner) -> dict[str, Tensor]:
+    """The discounted sums [B] of each environment, which continue in its next rollout, by name."""
+    sums = {}
+    if learner.reward_normalizer is not None:
+        sums["returns"] = learner.reward_normalizer.returns
+    if learner.curiosity is not None:
+        sums["intrinsic_returns"] = learner.curiosity.returns.returns
+    return sums

@@ -28,6 +28,8 @@ METRICS: frozenset[str] = frozenset({
     "train/rho_mean",
     # Demonstrations: of cloning before the first update, and of updates
     "demo/loss", "demo/held_out_loss", "train/demo_loss",
+    # Curiosity
+    "rollout/intrinsic_reward", "train/intrinsic_value_loss", "train/predictor_loss",
     # Speed and memory
     "time/fps", "time/frames", "time/env_share", "time/act_share", "time/learn_share",
     "time/eval_share", "time/memory_mib", "time/save_age", "time/minutes_share",
