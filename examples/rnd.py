@@ -67,9 +67,9 @@ def side_by_side(inputs: tuple[Tensor, ...] | None) -> Tensor:
 class RND(vantage.PPO):
     """PPO with an intrinsic reward, by random network distillation."""
 
-    intrinsic_coef: float = 1.0
-    extrinsic_coef: float = 2.0
-    intrinsic_gamma: float = 0.99
+    bonus_coef: float = 1.0
+    task_coef: float = 2.0
+    bonus_gamma: float = 0.99
     prediction_share: float = 0.25
 
     @property
@@ -91,11 +91,11 @@ class RND(vantage.PPO):
         with torch.no_grad():
             values = curiosity.values(seen)
             rewards = torch.where(rollout.valid, curiosity.errors(seen[1:]), 0.0)
-        rewards = curiosity.scaled(rewards, rollout.valid, self.intrinsic_gamma)
+        rewards = curiosity.scaled(rewards, rollout.valid, self.bonus_gamma)
         endless = torch.ones_like(rollout.keep)
         intrinsic, intrinsic_targets = gae(
-            rewards, values, self.intrinsic_gamma * endless, endless, gae_lambda=update.at(self.gae_lambda))
-        advantages = self.extrinsic_coef * advantages + self.intrinsic_coef * intrinsic
+            rewards, values, self.bonus_gamma * endless, endless, gae_lambda=update.at(self.gae_lambda))
+        advantages = self.task_coef * advantages + self.bonus_coef * intrinsic
         if self.advantage_norm:
             advantages = normalise(advantages, rollout.valid, update.total)
         return advantages, targets, {"intrinsic_targets": intrinsic_targets}

@@ -260,6 +260,28 @@ class Signalling(DelayedReward):
         return super().play(action)
 
 
+class Lock(Tiny):
+    """Opens, and pays, after the right one of four actions eight times in a row: needs exploration."""
+
+    arms, combination = 4, (2, 0, 3, 1, 1, 2, 0, 3)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Discrete(len(self.combination) + 2)
+        self.fell = False
+
+    def begin(self) -> None:
+        self.fell = False
+
+    def obs(self) -> Any:
+        return len(self.combination) + 1 if self.fell else self.t
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        self.fell = action != self.combination[self.t - 1]
+        opens = not self.fell and self.t == len(self.combination)
+        return opens, self.fell or opens
+
+
 class Leveled(Tiny):
     """Two steps; the `level` of a reset's options is shown and reported, and the last action is the success."""
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from vantage.config.runtimes import Hogwild, Ray, Sync
     from vantage.envs.config import EnvConfig
     from vantage.keys.schedules import Coefficient, Schedule
-    from vantage.learning.config import CloningConfig, OptimizerConfig
+    from vantage.learning.config import CloningConfig, ExplorationConfig, OptimizerConfig
     from vantage.models.config import PolicyConfig
     from vantage.runtimes.trainer import Trainer
     from vantage.tools.demonstrations import record_demonstrations
@@ -55,11 +55,10 @@ os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 __all__ = [
     "A2C", "ACER", "PPO", "Agent", "CheckpointError", "CloningConfig", "Coefficient", "Config", "ConfigError",
-    "EnvConfig", "EnvError",
-    "Episode", "Evaluation", "Export", "Hogwild", "NonFiniteError", "OptimizerConfig", "PolicyConfig", "Ray",
-    "Recording", "Report", "RunConfig", "Schedule", "SearchResult", "Sync", "Trainer", "VantageError", "__version__",
-    "configure", "evaluate", "export", "load", "plot", "record", "record_demonstrations", "report", "resume",
-    "search", "train"]
+    "EnvConfig", "EnvError", "Episode", "Evaluation", "ExplorationConfig", "Export", "Hogwild", "NonFiniteError",
+    "OptimizerConfig", "PolicyConfig", "Ray", "Recording", "Report", "RunConfig", "Schedule", "SearchResult", "Sync",
+    "Trainer", "VantageError", "__version__", "configure", "evaluate", "export", "load", "plot", "record",
+    "record_demonstrations", "report", "resume", "search", "train"]
 
 _NAMES = {
     "vantage.agents.agent": ("Agent", "load"),
@@ -74,7 +73,7 @@ _NAMES = {
     "vantage.config.runtimes": ("Hogwild", "Ray", "Sync"),
     "vantage.envs.config": ("EnvConfig",),
     "vantage.keys.schedules": ("Coefficient", "Schedule"),
-    "vantage.learning.config": ("CloningConfig", "OptimizerConfig"),
+    "vantage.learning.config": ("CloningConfig", "ExplorationConfig", "OptimizerConfig"),
     "vantage.models.config": ("PolicyConfig",),
     "vantage.runtimes.trainer": ("Trainer",),
     "vantage.tools.demonstrations": ("record_demonstrations",),

@@ -34,7 +34,7 @@ def test_help_shows_the_algorithms_own_keys_in_groups_with_the_defaults_in_force
         return " ".join(printed([*arguments, "--help-all"], capsys).replace("│", "").split())
 
     acer, a3c = words("train", "acer"), words("train", "a3c", "--env", "Pong")
-    groups = ("env", "policy", "algorithm", "optimizer", "cloning", "runtime", "run")
+    groups = ("env", "policy", "algorithm", "optimizer", "exploration", "cloning", "runtime", "run")
     assert all(f" {group} options " in acer for group in groups)
     assert "--replay-start INT" in acer and "(default: 2000)" in acer and "--gae-lambda" not in acer
     assert "acer on CartPole-v1" in acer and "a3c on Pong" in a3c

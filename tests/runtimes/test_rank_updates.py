@@ -80,7 +80,9 @@ def sharing(config: vantage.Config, how: str, monkeypatch: pytest.MonkeyPatch) -
     pair = learners(config, 2)
     if how == "memory":
         context = multiprocessing.get_context("spawn")
-        memory = RankMemory(len(pair[0].flat.vector), 2, 64, config.optimizer, context)
+        curiosity = pair[0].curiosity
+        columns = 64 if curiosity is None else len(curiosity.flat.vector) + 8
+        memory = RankMemory(len(pair[0].flat.vector), 2, columns, config.optimizer, context)
         for rank, learner in enumerate(pair):
             SharedRankWeights(memory, learner, rank)
         return pair
@@ -275,6 +277,26 @@ def test_ranks_share_the_module_of_an_algorithm_and_the_mean_of_its_buffers(
     for name, tensor in alone.items():
         assert torch.equal(ours[name], others[name])
         torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
+def test_ranks_share_the_predictor_and_the_statistics_of_curiosity(
+        algo: str, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure(algo=algo, hidden="8", curiosity="rnd")
+    rollout = play(config)
+    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
+    metrics: list[dict[str, float]] = []
+    for _ in range(2):
+        assert not update([first, second], rollout, metrics)
+        expected = whole.update(rollout, 0)
+    for name in ("rollout/intrinsic_reward", "train/intrinsic_value_loss", "train/predictor_loss"):
+        assert metrics[-2][name] == metrics[-1][name] == pytest.approx(expected[name], rel=1e-3)
+    ours, others, alone = (tensors_of(learner) for learner in (first, second, whole))
+    for group in ("model", "curiosity"):
+        for name, tensor in alone[group].items():
+            assert torch.equal(ours[group][name], others[group][name])
+            torch.testing.assert_close(ours[group][name], tensor, rtol=1e-3, atol=1e-5)
 
 
 @BOTH

@@ -84,4 +84,5 @@ class A2C:
             "behaviour_log_probs": behaviour,
             "total": update.total,
             "record_targets": update.record_targets,
+            "add_intrinsic": update.add_intrinsic,
         }

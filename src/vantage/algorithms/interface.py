@@ -115,6 +115,11 @@ class Needs:
     """Rollouts have `inputs`, and minibatches `next_inputs`."""
 
 
+def no_intrinsic(advantages: Tensor, gae_lambda: float, rhos: Tensor | None = None) -> Tensor:
+    """`Update.add_intrinsic` without intrinsic rewards."""
+    return advantages
+
+
 @dataclass(frozen=True, slots=True)
 class Update:
     """The update that a loss is computed for."""
@@ -137,6 +142,9 @@ class Update:
     record_targets: Callable[[Tensor, Tensor], None] = lambda targets, valid: None
     """Takes the value targets [T, B] of a rollout and its `valid` steps, for value_norm; those of
     `estimate` need no call."""
+    add_intrinsic: Callable[..., Tensor] = no_intrinsic
+    """Adds to advantages [T, B], before they are normalised, those of intrinsic rewards, with
+    `curiosity`: by GAE(`gae_lambda`), or by V-trace with the importance weights `rhos` [T, B]."""
     module: nn.Module | None = None
     """The module that the algorithm's `build` returned, with its current weights."""
 

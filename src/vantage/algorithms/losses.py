@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from vantage.algorithms.interface import no_intrinsic
 from vantage.algorithms.returns import gae, vtrace
 
 _ROUNDING = 1e-6
@@ -70,6 +71,7 @@ def a2c_estimate(log_probs: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"]
                  behaviour_log_probs: Float[Tensor, "T B"] | None,
                  total: Callable[[Tensor], Tensor],
                  record_targets: Callable[[Tensor, Tensor], None],
+                 add_intrinsic: Callable[..., Tensor],
                  ) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"],
                             Float[Tensor, "T B"] | None]:
     """Advantages and targets of A2C; with V-trace, importance weights.
@@ -77,7 +79,8 @@ def a2c_estimate(log_probs: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"]
     With `behaviour_log_probs`, log probabilities under the policy that acted, they come from
     V-trace instead of GAE; importance weights are 1 where the environment replaced the action
     (not `valid`). With `value_target="return"`, the target is the discounted return up to the
-    bootstrap value: λ = 1 for targets, `gae_lambda` for advantages.
+    bootstrap value: λ = 1 for targets, `gae_lambda` for advantages. `add_intrinsic` is that of
+    `Update`.
     """
     discounts = gamma * (~terminated).to(values.dtype)
     rhos: Tensor | None = None
@@ -90,6 +93,7 @@ def a2c_estimate(log_probs: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"]
     if value_target == "return":
         _, targets = estimate(gae_lambda=1.0)
     record_targets(targets, valid)
+    advantages = add_intrinsic(advantages, gae_lambda, rhos)
     if advantage_norm:
         advantages = normalise(advantages, valid, total)
     return advantages, targets, rhos
@@ -103,6 +107,7 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"],
              behaviour_log_probs: Float[Tensor, "T B"] | None = None,
              total: Callable[[Tensor], Tensor] = lambda sums: sums,
              record_targets: Callable[[Tensor, Tensor], None] = lambda targets, valid: None,
+             add_intrinsic: Callable[..., Tensor] = no_intrinsic,
              ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one rollout, and metrics.
 
@@ -116,7 +121,8 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"],
     advantages, targets, rhos = a2c_estimate(
         log_probs, values, rewards, terminated, keep, valid, gamma=gamma, gae_lambda=gae_lambda,
         advantage_norm=advantage_norm, value_target=value_target,
-        behaviour_log_probs=behaviour_log_probs, total=total, record_targets=record_targets)
+        behaviour_log_probs=behaviour_log_probs, total=total, record_targets=record_targets,
+        add_intrinsic=add_intrinsic)
     policy_loss = -masked_mean(advantages * log_probs, valid)
     value_loss = 0.5 * masked_mean((targets - values[:-1]).square(), valid)
     entropy = masked_mean(entropies, valid)

@@ -83,6 +83,7 @@ class PPO:
             advantages, targets = vtrace(
                 rollout.rewards, rollout.values, discounts, rollout.keep, rollout.rhos,
                 gae_lambda=gae_lambda)
+        advantages = update.add_intrinsic(advantages, gae_lambda, rollout.rhos)
         if self.advantage_norm and self.advantage_norm_over == "rollout":
             advantages = normalise(advantages, rollout.valid, update.total)
         return advantages, targets

@@ -96,7 +96,7 @@ def check_together(config: Config) -> None:
     """ConfigError if values of different groups exclude each other, or one needs another."""
     check_built(config)
     problems = chain(_network_problems(config), _rate_problems(config), _cloning_problems(config),
-                     _runtime_problems(config), _run_problems(config))
+                     _curiosity_problems(config), _runtime_problems(config), _run_problems(config))
     if problem := next(problems, None):
         raise ConfigError(problem)
 
@@ -183,6 +183,14 @@ def _cloning_problems(config: Config) -> Iterator[str]:
                "give that run as init_from")
     if source == "":
         yield "demonstrations='' names nothing; give a file or minari:ID"
+
+
+def _curiosity_problems(config: Config) -> Iterator[str]:
+    curiosity = config.exploration.curiosity
+    learns_at_once = isinstance(config.runtime, Sync) and config.algorithm.needs.replay is None
+    if curiosity != "none" and not learns_at_once:
+        yield (f"curiosity={curiosity} is for a2c and ppo under runtime=sync, not {config.algo} "
+               f"under runtime={config.runtime_name}; train one of these, or give --curiosity none")
 
 
 def _runtime_problems(config: Config) -> Iterator[str]:

@@ -33,7 +33,7 @@ from vantage.keys.import_paths import load_class
 from vantage.keys.objects import ObjectName, is_object, pack, shown_name, unpack
 from vantage.keys.python_values import config_value
 from vantage.keys.schedules import Schedule, value_at
-from vantage.learning.config import CloningConfig, OptimizerConfig
+from vantage.learning.config import CloningConfig, ExplorationConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
 
 AUTOMATIC: Mapping[str, Any] = {"device": "auto", "threads": 0, "num_workers": 0,
@@ -64,6 +64,8 @@ class Config:
     """Hyperparameters and loss: A2C (also of a3c and a3g), PPO, ACER, or a user's own class."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     """The optimizer and its learning rate."""
+    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    """Intrinsic rewards."""
     cloning: CloningConfig = field(default_factory=CloningConfig)
     """Demonstrations that the policy learns from."""
     runtime: Sync | Hogwild | Ray = field(default_factory=Sync)
@@ -140,11 +142,11 @@ class Config:
         return value_at(getattr(part, name), step, self.schedule_steps)
 
     def settable(self) -> dict[str, Key]:
-        """The numbers of the algorithm and the optimizer that may change between updates."""
+        """The numbers of losses and of the optimizer, which may change between updates."""
         keys = {}
         for name, key in self.flat_keys().items():
             is_number = not {int, float, Schedule}.isdisjoint(kinds_of(key.hint))
-            if (key.group in ("algorithm", "optimizer") and is_number
+            if (key.group in ("algorithm", "optimizer", "exploration") and is_number
                     and not key.rules.get("fixed")):
                 keys[name] = key
         return keys
@@ -205,7 +207,8 @@ class Config:
         algo = values.pop("algo", self.algo)
         if algo != self.algo:
             config = replace(Config.of(algo), env=self.env, policy=self.policy,
-                             optimizer=self.optimizer, cloning=self.cloning, run=self.run)
+                             optimizer=self.optimizer, exploration=self.exploration,
+                             cloning=self.cloning, run=self.run)
         runtime = values.pop("runtime", None)
         if runtime not in (None, config.runtime_name):
             config = config._with_runtime(runtime)

@@ -223,8 +223,11 @@ def _dependent_values(config: Config, overrides: Mapping[str, Any], family: str,
         values["norm"] = "none"  # residual sums need none, and a user's network has its own layers
     if config.policy.image_norm == "none":
         values["image_norm_steps"] = 0
-    if config.policy.value_norm != "none":
+    if config.policy.value_norm != "none" or config.exploration.curiosity != "none":
+        # Where nothing else is paid yet, normalised costs would be larger than intrinsic rewards.
         values["reward_norm"] = False
+    if config.exploration.curiosity != "none" and hasattr(config.algorithm, "advantage_norm"):
+        values["advantage_norm"] = False  # normalised, advantages of vanishing rewards are noise
     if is_built(config.env):
         values["num_envs"] = num_built(config.env)
     values["save_every"] = min(config.run.save_every, max(1, config.run.steps // 10))

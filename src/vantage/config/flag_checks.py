@@ -80,6 +80,9 @@ def _other_keys_without_effect(config: Config) -> dict[str, str]:
         reasons["advantage_norm_over"] = "with advantage_norm off; leave it out"
     if flat.get("truncation", 0) is None:
         reasons["bias_correction"] = "without a truncation; leave it out, or give --truncation"
+    if config.exploration.curiosity == "none":
+        without = "without curiosity; give --curiosity rnd, or leave it out"
+        reasons |= dict.fromkeys(("intrinsic_coef", "intrinsic_gamma", "predictor_lr"), without)
     if config.cloning.demonstrations is None:
         no_demonstrations = "without demonstrations; give --demonstrations, or leave it out"
         reasons |= dict.fromkeys(("demo_coef", "demo_passes"), no_demonstrations)

@@ -7,7 +7,7 @@ from typing import Any
 
 from vantage.errors import ConfigError
 
-GROUPS = ("env", "policy", "algorithm", "optimizer", "cloning", "runtime", "run")
+GROUPS = ("env", "policy", "algorithm", "optimizer", "exploration", "cloning", "runtime", "run")
 
 FLAT_NAMES: Mapping[tuple[str, str], str] = {
     ("env", "id"): "env",

@@ -9,11 +9,11 @@ from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
-from vantage.learning.config import CloningConfig, OptimizerConfig
+from vantage.learning.config import CloningConfig, ExplorationConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
 
-Group = (EnvConfig | PolicyConfig | OptimizerConfig | CloningConfig | Sync | Hogwild | Ray
-         | RunConfig)
+Group = (EnvConfig | PolicyConfig | OptimizerConfig | ExplorationConfig | CloningConfig | Sync
+         | Hogwild | Ray | RunConfig)
 
 
 def keys_of(group: Group) -> dict[str, Any]:

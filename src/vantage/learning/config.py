@@ -36,6 +36,24 @@ class OptimizerConfig:
 
 
 @dataclass(frozen=True)
+class ExplorationConfig:
+    """Intrinsic rewards for what the policy has rarely seen."""
+
+    curiosity: str = key("none", "intrinsic rewards; rnd: the error of a network that predicts a "
+                                 "random one (random network distillation)",
+                         choices=("none", "rnd"))
+    intrinsic_coef: Coefficient = key(1.0, "coefficient of intrinsic advantages, beside those of "
+                                           "the task", low=0, high=1e6)
+    intrinsic_gamma: Coefficient = key(0.99, "discount of intrinsic rewards, over episode ends too",
+                                       low=0, high=1)
+    predictor_lr: float = key(3e-4, "learning rate of the predictor, by Adam", low=1e-9, high=1,
+                              fixed=True)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
 class CloningConfig:
     """Demonstrations that the policy learns from before training, and beside it."""
 
@@ -88,6 +106,10 @@ class LearningConfig(Protocol):
     @property
     def optimizer(self) -> OptimizerConfig:
         """The optimiser."""
+
+    @property
+    def exploration(self) -> ExplorationConfig:
+        """Intrinsic rewards."""
 
     @property
     def run(self) -> _Seeded:

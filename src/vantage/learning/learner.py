@@ -23,6 +23,7 @@ from vantage.learning.array_update import ArrayUpdates
 from vantage.learning.cloning import Cloning, DemoLoss
 from vantage.learning.config import LearningConfig
 from vantage.learning.contract import check_estimate, check_loss
+from vantage.learning.curiosity import add_to, make_curiosity
 from vantage.learning.gradients import OwnWeights, backward
 from vantage.learning.minibatches import Pieces, by_current_policy, minibatches
 from vantage.learning.modules import Buffers, critic_of, make_module, parameters_of
@@ -62,6 +63,7 @@ class Learner:
             self.reward_normalizer = RewardNormalizer(num_rows, device)
         self.cloning: Cloning | None = None
         """The demonstrations that losses include, with the coefficient demo_coef."""
+        self.curiosity = make_curiosity(config, model)
         self.rate = AdaptiveRate.of(config.optimizer.lr)
         """The learning rate, if it follows the KL divergence."""
         decay = self.needs.average_decay
@@ -97,6 +99,8 @@ class Learner:
         not finite; weights and buffers are then those before the update.
         """
         values = self.value_targets
+        if self.curiosity is not None:
+            self.curiosity.begin(rollout, self.config, step, self.sink)
         if values is not None and values.begins():
             self._record_targets(rollout, step)
             values.follow(self.sink, self.config.algo)
@@ -128,6 +132,8 @@ class Learner:
             self.buffers.merge(self.sink.all_gather(self.buffers.read()))
         if values is not None:
             values.follow(self.sink, self.config.algo)
+        if self.curiosity is not None:
+            metrics |= self.curiosity.learn(rollout, self.sink)
         if self.rate is not None:
             self.rate.follow(metrics)
         if rollout.activation_cache is not None:
@@ -182,9 +188,8 @@ class Learner:
                 for loss in losses:
                     metrics = self._move(loss, "value targets", targets, step)
                     steps.add(metrics)
-                    if reuse.max_kl is None:
-                        continue
-                    if float(metrics.get(APPROX_KL, 0.0)) > reuse.max_kl:
+                    kl = metrics.get(APPROX_KL, 0.0)
+                    if reuse.max_kl is not None and float(kl) > reuse.max_kl:
                         break
             except Exception:
                 read()  # the loss may have failed because the weights are not finite
@@ -207,9 +212,8 @@ class Learner:
 
     def _written_out(self, rollout: Rollout, step: int) -> bool:
         """Whether `arrays` compute the gradient of the loss on `rollout`."""
-        num_steps = rollout.rewards.numel()
         return (self.module is None and self._demo_coef(step) == 0
-                and self.arrays.serve(self.config.algorithm, num_steps))
+                and self.arrays.serve(self.config.algorithm, rollout.rewards.numel()))
 
     def _demo_coef(self, step: int) -> float:
         return 0.0 if self.cloning is None else self.config.at("demo_coef", step)
@@ -229,7 +233,7 @@ class Learner:
             step=step, steps=self.config.schedule_steps,
             average=None if self.average is None else self.average.model,
             generator=self.generator, replayed=replayed, total=self._total, model=self.model,
-            module=self.module, record_targets=self._record)
+            module=self.module, record_targets=self._record, add_intrinsic=add_to(self.curiosity))
 
     def _record(self, targets: Tensor, valid: Tensor) -> None:
         if self.value_targets is not None:

@@ -19,6 +19,8 @@ def tensors_of(learner: Learner) -> dict[str, dict[str, Tensor]]:
                "optimizer": learner.sink.optimizer_tensors()}
     if learner.module is not None:
         tensors["module"] = dict(learner.module.state_dict())
+    if learner.curiosity is not None:
+        tensors["curiosity"] = dict(learner.curiosity.state_dict())
     if learner.reward_normalizer is not None:
         tensors["rewards"] = dict(learner.reward_normalizer.state_dict())
     if learner.average is not None:
@@ -43,6 +45,8 @@ def load_tensors(learner: Learner, tensors: Mapping[str, Mapping[str, Tensor]]) 
             raise ValueError(f"it has no module of algorithm={learner.config.algo}")
         load_module(learner.module, tensors["module"], learner.config.algo)
     learner.sink.load_optimizer(tensors["optimizer"])
+    if learner.curiosity is not None:
+        learner.curiosity.load_state_dict(tensors["curiosity"])
     if learner.reward_normalizer is not None:
         learner.reward_normalizer.load_state_dict(tensors["rewards"])
     if learner.average is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from vantage.learning.learner import Learner
 from vantage.models.normalization import RunningStats, merge_batches
@@ -45,3 +46,13 @@ def seen(rollout: Rollout) -> Obs:
     here = torch.cat([~left, torch.ones_like(left[-1:])])
     parts: Obs = map_parts(lambda part: part[here].unsqueeze(1), rollout.obs)
     return parts
+
+
+def discounted_sums(learner: Learner) -> dict[str, Tensor]:
+    """The discounted sums [B] of each environment, which continue in its next rollout, by name."""
+    sums = {}
+    if learner.reward_normalizer is not None:
+        sums["returns"] = learner.reward_normalizer.returns
+    if learner.curiosity is not None:
+        sums["intrinsic_returns"] = learner.curiosity.returns.returns
+    return sums

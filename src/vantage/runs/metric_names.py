@@ -30,6 +30,8 @@ METRICS: frozenset[str] = frozenset({
     "demo/loss", "demo/held_out_loss", "train/demo_loss",
     # Self-play: the rate of wins against past policies, and the policy's rating
     "self_play/win_rate", "self_play/elo",
+    # Curiosity
+    "rollout/intrinsic_reward", "train/intrinsic_value_loss", "train/predictor_loss",
     # Speed and memory
     "time/fps", "time/frames", "time/env_share", "time/act_share", "time/learn_share",
     "time/eval_share", "time/memory_mib", "time/save_age", "time/minutes_share",

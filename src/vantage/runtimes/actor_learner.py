@@ -20,7 +20,7 @@ from vantage.learning.learner import Learner
 from vantage.learning.learner_state import tensors_of
 from vantage.learning.own_state import own_state
 from vantage.learning.replay import Replay
-from vantage.learning.running_statistics import observe
+from vantage.learning.running_statistics import discounted_sums, observe
 from vantage.learning.self_play import SelfPlay
 from vantage.runs.compatibility import check_policy_state, restoring
 from vantage.runtimes.machine import resolve_device
@@ -211,9 +211,7 @@ class ActorLearner:
         tensors["acting"]["generator"] = self.generator.get_state()
         tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
         tensors["acting"]["learner_generator"] = self.learner.generator.get_state()
-        rewards = self.learner.reward_normalizer
-        if rewards is not None:
-            tensors["acting"]["returns"] = rewards.returns
+        tensors["acting"] |= discounted_sums(self.learner)
         if self.self_play is not None:
             tensors["self_play"] = self.self_play.tensors()
         if self.exact:
@@ -260,9 +258,8 @@ class ActorLearner:
                     which = "all"
                 notes.append(f"environments {which} could not be restored by a replay and begin a "
                              "new episode: this resume is not exact")
-            rewards = self.learner.reward_normalizer
-            if saved and rewards is not None:
-                rewards.returns.copy_(acting["returns"])
+            for name, sums in discounted_sums(self.learner).items() if saved else ():
+                sums.copy_(acting[name])
             self._act_from(Position.after(first, state, self.device))
             return [*notes, *self._restore_past(tensors)] if saved else notes
 

@@ -108,8 +108,10 @@ class Ranks:
         statistics = sum(part.numel() for _, normalizer in running(learner)
                          for part in normalizer.stats)
         buffers = 0 if learner.buffers is None else len(learner.buffers.read())
+        curiosity = 0 if learner.curiosity is None else len(learner.curiosity.flat.vector) + 8
         # 512 numbers have room for 254 metrics and the numbers that `SharedMetrics` adds.
-        columns = max(512, statistics, buffers, row_size(self._actor_learner.steps_per_update))
+        columns = max(512, statistics, buffers, curiosity,
+                      row_size(self._actor_learner.steps_per_update))
         return RankMemory(len(learner.flat.vector), self._config.runtime.num_workers, columns,
                           self._config.optimizer, context)
 

@@ -1,0 +1,180 @@
+"""Curiosity: rewards for what a policy has rarely seen, in advantages beside those of the task.
+
+Random network distillation, Burda, Edwards, Storkey and Klimov 2018, arXiv:1810.12894. Its networks
+are in `vantage.models.distillation`; they share nothing with the policy, its loss or optimiser.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from vantage._host.seeding import derive_seed
+from vantage.algorithms.interface import no_intrinsic
+from vantage.algorithms.returns import vtrace
+from vantage.errors import ConfigError
+from vantage.learning.config import LearningConfig, OptimizerConfig
+from vantage.learning.gradients import backward
+from vantage.learning.optimizers import STATISTICS, FlatOptimizer
+from vantage.learning.reward_normalizer import RewardNormalizer
+from vantage.learning.weights import FlatParameters, GradientSink
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.distillation import Distillation
+from vantage.models.normalization import merge_batches
+from vantage.types import Obs, Rollout, map_parts
+
+_CRITIC_LR = 1e-3
+_PASSES = 4  # over each rollout, in as many pieces, as in the paper
+_SHARE = 0.25  # of each piece, for the predictor
+_AT_ONCE = 1024
+"""Observations that are evaluated at once without gradients."""
+
+
+class Curiosity(nn.Module):
+    """Intrinsic rewards, their advantages, and the networks that learn from them.
+
+    An update calls `begin`; its loss calls `add`; then the update calls `learn`.
+    """
+
+    def __init__(self, model: ActorCritic, config: LearningConfig) -> None:
+        super().__init__()
+        device = model.value_head.weight.device
+        self._config = config
+        self._num_envs = config.envs_per_process * model.spec.agents
+        self.networks = Distillation(model.acting_spec).to(device)
+        self.returns = RewardNormalizer(self._num_envs, device)
+        cast(Any, self.returns).instead = "--curiosity none"
+        critic = self.networks.critic_parameters()
+        self.flat = FlatParameters([*self.networks.predictor.parameters(), *critic], critic)
+        for name in STATISTICS["adam"]:
+            like = torch.tensor(0.0) if name == "step" else self.flat.vector
+            self.register_buffer(name, torch.zeros_like(like))
+        adam = OptimizerConfig(optimizer="adam", optimizer_eps=1e-8,
+                               critic_lr_scale=_CRITIC_LR / config.exploration.predictor_lr)
+        self._optimizer = FlatOptimizer(adam, self.flat.vector,
+                                        dict(self.named_buffers(recurse=False)),
+                                        critic=self.flat.critic)
+        self._rewards = self._values = torch.zeros(0)
+        self._targets: Tensor | None = None
+        self._step = 0
+
+    @torch.no_grad()
+    def begin(self, rollout: Rollout, config: LearningConfig, step: int,
+              sink: GradientSink) -> None:
+        """Compute the intrinsic rewards of `rollout`, after the statistics have seen it."""
+        self._config = config
+        new = rollout.current or slice(None)
+        merge_batches(self.networks.critic.batches(map_parts(lambda x: x[1:, new], rollout.obs)),
+                      sink.all_gather)
+        if self.returns.count < 1:
+            # Otherwise most of the first errors would be the same for all observations.
+            mean = self._over(rollout, self.networks.target).mean(0)
+            self.networks.centre.copy_(sink.all_gather(mean).mean(0))
+        errors = self._over(rollout, self.networks.errors).view(rollout.is_first.shape)
+        rewards = torch.where(rollout.valid, errors[1:], 0.0)
+        gamma = config.at("intrinsic_gamma", step)
+        for part in torch.split(rewards[:, new], self._num_envs, 1):
+            # Intrinsic returns go on where an episode ends.
+            never = torch.zeros(len(part) + 1, part.shape[1], dtype=torch.bool, device=part.device)
+            stats = self.returns.batch(part, never, never[1:], gamma)
+            merge_batches([(self.returns.merge, stats)], sink.all_gather)
+        self._rewards = self.returns.scale(rewards)
+        self._values = self._over(rollout, self.networks.values).view(errors.shape)
+        self._targets = None
+        self._step = step
+
+    def add(self, advantages: Tensor, gae_lambda: float, rhos: Tensor | None = None) -> Tensor:
+        """`advantages` [T, B] plus the coefficient times those of intrinsic rewards.
+
+        These are estimated by GAE or, with importance weights `rhos`, by V-trace, over episode ends
+        too: what the agent finds in the next game counts.
+        """
+        ones = torch.ones_like(self._rewards)
+        intrinsic, self._targets = vtrace(
+            self._rewards, self._values, self._config.at("intrinsic_gamma", self._step) * ones,
+            ones.bool(), ones if rhos is None else rhos, gae_lambda=gae_lambda)
+        return advantages + self._config.at("intrinsic_coef", self._step) * intrinsic
+
+    def learn(self, rollout: Rollout, sink: GradientSink) -> dict[str, float]:
+        """Fit critic and predictor to the new steps of `rollout`; returns metrics.
+
+        L = mean_t[ ½ (R_t - V(s_t))² ] + mean_t[ ‖f̂(s_{t+1}) - f(s_{t+1})‖² / OUTPUTS ]
+
+        The second mean is over a share of the steps. ConfigError if the algorithm has not called
+        `add`.
+        """
+        if self._targets is None:
+            raise ConfigError(f"curiosity=rnd has no effect on algorithm={self._config.algo}; let it "
+                              "call update.add_intrinsic, or give --curiosity none")
+        new = rollout.current or slice(None)
+        obs = map_parts(lambda x: x[:, new].flatten(0, 1), rollout.obs)
+        length, width = rollout.valid[:, new].shape
+        targets = self._targets[:, new].flatten()
+        rewards = self._rewards[:, new].flatten()
+        means = []
+        for steps, predicted, size in self._pieces(length, width, sink):
+            values = self.networks.values(self._inputs(obs, steps))
+            errors = self.networks.errors(self._inputs(obs, predicted + width))
+            terms = torch.stack([rewards[steps].sum() / size,
+                                 0.5 * (targets[steps] - values).square().sum() / size,
+                                 errors.sum() / math.ceil(_SHARE * size)])
+            backward(terms[1] + terms[2], self.flat.parameters)
+            total = sink.all_gather(torch.cat([self.flat.gradient, terms.detach()])).sum(0)
+            self._optimizer.step(total[:-len(terms)].to(self.flat.vector.dtype),
+                                 self._config.exploration.predictor_lr)
+            means.append(total[-len(terms):])
+        names = ("rollout/intrinsic_reward", "train/intrinsic_value_loss", "train/predictor_loss")
+        return dict(zip(names, torch.stack(means).mean(0).tolist(), strict=True))
+
+    def _pieces(self, length: int, num_envs: int,
+                sink: GradientSink) -> Iterator[tuple[Tensor, Tensor, int]]:
+        """Minibatches of the steps of all processes, in random order.
+
+        For each, the indices of this process's steps for the critic, those for the predictor, and
+        the number of the critic's steps of all processes, which draw the same order.
+        """
+        seed = derive_seed(self._config.run.seed, "curiosity", self._step)
+        generator = torch.Generator().manual_seed(seed)
+        reuse = self._config.algorithm.needs.reuse
+        device = self.flat.vector.device
+        all_envs = num_envs * sink.num_ranks
+        num_steps = length * all_envs
+        passes, num_pieces = (1, 1) if reuse is None else (_PASSES, min(_PASSES, num_steps))
+        for _ in range(passes):
+            order = torch.randperm(num_steps, generator=generator)
+            for piece in order.tensor_split(num_pieces):
+                columns = piece % all_envs
+                own = columns // num_envs == sink.rank
+                steps = piece // all_envs * num_envs + columns % num_envs
+                first = math.ceil(_SHARE * len(piece))
+                yield (steps[own].to(device), steps[:first][own[:first]].to(device), len(piece))
+
+    def _inputs(self, obs: Obs, steps: Tensor) -> tuple[Tensor, ...]:
+        """The networks' inputs for some of the observations [N, ...]."""
+        never = torch.zeros(1, len(steps), dtype=torch.bool, device=steps.device)
+        return self.networks.inputs(map_parts(lambda x: x[steps].unsqueeze(0), obs), never)
+
+    def _over(self, rollout: Rollout, function: Callable[..., Tensor]) -> Tensor:
+        """`function` of the inputs of all observations [N, ...], a piece at a time."""
+        obs = map_parts(lambda x: x.flatten(0, 1), rollout.obs)
+        steps = torch.arange(rollout.is_first.numel(), device=rollout.rewards.device)
+        return torch.cat([function(self._inputs(obs, piece))
+                          for piece in torch.split(steps, _AT_ONCE)])
+
+
+def add_to(curiosity: Curiosity | None) -> Callable[..., Tensor]:
+    """What `Update.add_intrinsic` is."""
+    return no_intrinsic if curiosity is None else curiosity.add
+
+
+def make_curiosity(config: LearningConfig, model: ActorCritic) -> Curiosity | None:
+    """The curiosity that `config` asks for, with the same weights in all processes."""
+    if config.exploration.curiosity == "none":
+        return None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.run.seed, "predictor"))
+        return Curiosity(model, config)
