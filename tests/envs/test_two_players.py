@@ -76,9 +76,10 @@ def test_random_opponents_are_seeded_and_play_what_masks_allow() -> None:
 
 
 @pytest.mark.parametrize(("env", "keys", "says"), [
-    (GAME, {}, r"take turns \(AEC\); give the parallel_env .*; the class or function of a game for two trains by"),
+    (GAME, {}, r"take turns \(AEC\); give the parallel_env .*; a game for two trains by .*, given"),
     (GAME, {"self_play": 1, "options": {"players": 3}}, "two players in turn: it has 3; leave self_play out"),
     (GAME, {"self_play": 1, "frame_skip": "4"}, "frame_skip has no effect here: .* is a game of two players"),
+    (GAME, {"self_play": 1, "max_episode_steps": 9}, "max_episode_steps has no effect here: .* of two players"),
     ("pettingzoo_envs:Relay", {"self_play": 1}, "self_play has no effect here: .* has several agents"),
     ("tiny:Bandit", {"self_play": 1}, "has no self-play, which is for two players in turn, a PettingZoo AECEnv; give"),
     ("Pong", {"self_play": 1}, "self_play=1 has no effect on Atari, whose games have one player")])

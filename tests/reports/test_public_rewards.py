@@ -19,7 +19,7 @@ def test_steps_that_only_reset_are_not_counted_in_the_return() -> None:
     # Games of one step that pay 1 or -1; every second step resets.
     rewards = torch.tensor([1.0, 0, -1, 0, 1, 0, -1, 0]).view(8, 1)
     is_first = torch.tensor([True, False] * 4 + [True]).view(9, 1)
-    count, mean, variance = normalizer.batch(rewards, is_first, 0.5)
+    count, mean, variance = normalizer.batch(rewards, is_first, is_first[1:], 0.5)
     assert (count.item(), mean.item(), variance.item()) == (4, 0, 1)
 
 
@@ -27,14 +27,15 @@ def test_returns_begin_anew_after_a_time_limit_as_after_an_end() -> None:
     normalizer = RewardNormalizer(1, torch.device("cpu"))
     rewards = torch.tensor([1.0, 1, 0, 1]).view(4, 1)
     is_first = torch.tensor([True, False, False, True, False]).view(5, 1)
-    _, mean, _ = normalizer.batch(rewards, is_first, 0.5)
+    _, mean, _ = normalizer.batch(rewards, is_first, is_first[1:], 0.5)
     assert mean.item() == pytest.approx((1 + 1.5 + 1) / 3)
 
 
 def test_a_rollout_that_only_resets_changes_nothing() -> None:
     normalizer = RewardNormalizer(2, torch.device("cpu"))
     before = [part.clone() for part in normalizer.stats]
-    stats = normalizer.batch(torch.zeros(1, 2), torch.tensor([[False] * 2, [True] * 2]), 0.9)
+    is_first = torch.tensor([[False] * 2, [True] * 2])
+    stats = normalizer.batch(torch.zeros(1, 2), is_first, is_first[1:], 0.9)
     normalizer.merge(*stats)
     assert [part.tolist() for part in normalizer.stats] == [part.tolist() for part in before]
 

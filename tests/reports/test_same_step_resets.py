@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -22,7 +23,7 @@ from torch import Tensor
 
 import vantage
 from vantage.envs.make import make_environments
-from vantage.errors import EnvError
+from vantage.errors import ConfigError, EnvError
 from vantage.learning.collect import Position, collect
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.runtimes.startup import new_model
@@ -165,11 +166,27 @@ def test_one_that_declares_nothing_is_refused_with_a_remedy(reports: str, messag
     assert "\n" not in str(error.value)
 
 
-def test_reset_steps_that_pay_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+class Unflagged(Isaac):
+    """Ends of the task are reported as truncated, and time_outs says that no limit was reached."""
+
+    def step(self, actions: Tensor) -> Any:
+        obs, rewards, ended, cut, _ = super().step(actions)
+        return obs, rewards, torch.zeros_like(ended), ended | cut, {"time_outs": torch.zeros_like(cut)}
+
+
+def test_a_truncation_without_a_time_out_ends_the_task() -> None:
+    envs = made("Unflagged", "truncated")
+    envs.restart(0)
+    steps = [envs.step(torch.zeros(2, dtype=torch.int64)) for _ in range(9)]
+    assert all(torch.equal(step.terminated, step.is_first) and not step.time_outs.any() for step in steps)
+    assert steps[2].terminated.tolist() == [False, True]
+
+
+def test_reset_steps_that_pay_are_named_once_and_count_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
     envs = made("Declared", "truncated")
     envs.restart(0)
-    for _ in range(9):
-        envs.step(torch.zeros(2, dtype=torch.int64))
+    steps = [envs.step(torch.zeros(2, dtype=torch.int64)) for _ in range(9)]
+    assert all(not step.rewards[~step.valid].any() and not step.terminated[~step.valid].any() for step in steps)
     assert [record.message.partition(": ")[2] for record in caplog.records] == [
         "the step after the end of an episode pays 1, which has no effect: it only resets; let it pay 0 and end "
         "nothing"]
@@ -234,3 +251,16 @@ def test_the_pages_class_makes_an_environment_of_isaac_labs(monkeypatch: pytest.
         del gym.registry["Isaac-Ant-v0"]
     assert steps[3].time_outs.tolist() == [True, False]
     assert [game.length for step in steps for game in step.episodes] == [3, 4]
+
+
+class WithNext(vantage.A2C):
+    """Asks for the observations after each step, which are those of the next episode at an end."""
+
+    @property
+    def needs(self) -> Any:
+        return replace(super().needs, next_inputs=True)  # type: ignore[misc]
+
+
+def test_an_algorithm_that_needs_next_inputs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"WithNext needs next_inputs, and .*Isaac resets in the same step; let it"):
+        vantage.Trainer(WithNext, env=f"{__name__}:Isaac", run=tmp_path / "run", steps=100, **SMALL)

@@ -26,6 +26,8 @@ CASES: dict[str, dict[str, Any]] = {
     "acer of a Box": {"eval_every": 0, "replay_start": 0, "env": "Pendulum-v1"},
     "a2c with a success": {"eval_every": 16, "max_eval_share": 1, "env": "tiny:Leveled"},
     "ppo with demonstrations": {"eval_every": 0, "env": "CartPole-v1", "demonstrations": EPISODES},
+    "ppo with curiosity": {"eval_every": 0, "curiosity": "rnd"},
+    "ppo with self-play": {"eval_every": 0, "env": "pettingzoo_envs:TicTacToe", "self_play": 2, "self_play_every": 1},
     "a3c": {"eval_every": 0, "num_workers": 1}}
 DOCUMENTED = Path(__file__).parents[2] / "docs/training.md"
 

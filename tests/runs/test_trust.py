@@ -39,6 +39,9 @@ def make_run(network: str = "stranger:Net") -> RunDirectory:
     Path("stranger.py").write_text(NETWORK)
     run = RunDirectory.create(Config().change(network=network), path=Path("run"))
     save(run.path, 1)
+    # As in another process: creating the run has imported its own code.
+    sys.modules.pop("stranger", None)
+    Path("imported").unlink(missing_ok=True)
     return run
 
 

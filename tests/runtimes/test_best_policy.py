@@ -43,11 +43,11 @@ def test_a_policy_is_scored_by_the_games_after_it(tmp_path: Path) -> None:
     assert saved_step() == 30, "the games before the policy of step 90 say nothing about it"
     best.wait_for_games()
     play(7)
-    best.judge(tmp_path, now=True)
+    best.judge(tmp_path, games=0)
     assert saved_step() == 30 and progress.best_return == 6
     play(7, 7)
     best.wait_for_games()
-    best.judge(tmp_path, now=True)
+    best.judge(tmp_path, games=0)
     assert saved_step() == 150 and progress.best_return == 7
 
 

@@ -16,7 +16,7 @@ import vantage
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS
 from vantage.learning.reward_normalizer import RewardNormalizer
-from vantage.learning.running_statistics import observe
+from vantage.learning.running_statistics import observe, seen
 from vantage.models.normalization import ObsNormalizer
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.startup import new_model
@@ -137,7 +137,7 @@ def test_normalizers_use_what_all_workers_have_seen() -> None:
         weights.pull()
         learner.update(rollout, k)
         observe(learner, rollout, k)
-        alone.merge(*alone.batch(rollout.obs))  # type: ignore[arg-type]
+        alone.merge(*alone.batch(seen(rollout)))  # type: ignore[arg-type]
         if k % 2 == 0:
             rewards.merge(*rewards.batch(rollout.rewards, rollout.is_first, rollout.resets, config.at("gamma", k)))
     learner, weights = workers[0]

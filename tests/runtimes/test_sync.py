@@ -116,7 +116,7 @@ def test_training_stops_after_its_minutes(tmp_path: Path) -> None:
 
 def test_more_steps_at_an_lr_of_0_are_refused_unless_the_schedule_is_extended(tmp_path: Path) -> None:
     finish(configure(**CARTPOLE, steps=512, lr="linear:1e-3:0"), tmp_path / "run")
-    with pytest.raises(ConfigError, match="with steps to go on, and extend_schedule=True"):
+    with pytest.raises(ConfigError, match=r"give a larger total to go on, such as steps=1024 and extend_schedule=True"):
         list(vantage.Trainer.resume(tmp_path / "run"))
     saved = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(ConfigError, match=r"lr has ended at 0, .* up to step 1,024; add extend_schedule=True"):

@@ -57,7 +57,7 @@ def _pieces(value: Any, seen: set[int]) -> Iterator[str]:
         value = inspect.unwrap(value)
     elif not isinstance(value, type):
         if _is_users(type(value)):
-            yield from _numbers(vars(value))
+            yield from _numbers(getattr(value, "__dict__", {}))
         value = type(value)
     if id(value) in seen or not _is_users(value):
         return

@@ -85,9 +85,11 @@ def check_without_wrappers(config: EnvConfig, subject: str, *names: str) -> None
     """ConfigError if an option of wrappers, or one of `names`, is set; `subject` says of what."""
     for name in (*NEEDS, *names):
         if getattr(config, name) != getattr(EnvConfig, name):
+            remedy = "leave it out"
+            if name in NEEDS or name == "max_episode_steps":
+                remedy += ", or pass the same to the environment in env_kwargs"
             raise ConfigError(f"{name} has no effect here: {subject}, to which Vantage adds no "
-                              "wrappers; leave it out, or pass the same to the environment in "
-                              "env_kwargs")
+                              f"wrappers; {remedy}")
 
 
 def check_options(config: EnvConfig, env: EnvId) -> None:

@@ -42,7 +42,8 @@ class Kind:
 KINDS = (
     Kind("a PettingZoo environment whose agents take turns (AEC)",
          "give the parallel_env of its module, or pettingzoo.utils.aec_to_parallel(env) where "
-         "agents may act at once; the class or function of a game for two trains by --self-play 20",
+         "agents may act at once; a game for two trains by --self-play 20, given as a class or "
+         "function and not as an instance",
          ("pettingzoo.utils.env.AECEnv",), ("agent_iter", "last", "observe")),
     Kind("an RLlib MultiAgentEnv", _AGENTS, ("ray.rllib.env.multi_agent_env",),
          ("get_action_space", "get_observation_space"), derives=True),

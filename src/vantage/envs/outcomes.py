@@ -115,7 +115,7 @@ def small_parts(info: Mapping[Any, Any], *, nested: bool = True) -> Info:
         elif isinstance(value, str):
             if len(value) <= SMALL_TEXT:
                 parts[name] = value
-        elif isinstance(value, np.generic) or getattr(value, "shape", None) == ():
+        elif getattr(value, "shape", None) == () and hasattr(value, "item"):
             parts[name] = value.item()
         elif isinstance(value, np.ndarray):
             if value.size <= SMALL_ARRAY and value.dtype.kind in "biuf":
@@ -134,7 +134,7 @@ def info_of(info: Mapping[str, Any], env: int, num_envs: int) -> Info:
             continue
         if isinstance(value, Mapping):
             parts[name] = info_of(value, env, num_envs)
-        elif isinstance(value, np.ndarray | list | tuple) and np.ndim(value):
+        elif isinstance(value, np.ndarray | list | tuple) and getattr(value, "shape", None) != ():
             if len(value) == num_envs:
                 parts[name] = value[env]
         else:

@@ -64,6 +64,8 @@ class ParallelAgents(VectorEnv[Any, Any, Any]):
         self.single_action_space = agents.action
         self.observation_space = batch_space(agents.observation, self.num_envs)
         self.action_space = batch_space(agents.action, self.num_envs)
+        self._mask_size = 0
+        """The length of action masks; 0 before an agent has had one."""
         self.cut_after(max_steps)
 
     def cut_after(self, steps: float) -> float:
@@ -111,9 +113,9 @@ class ParallelAgents(VectorEnv[Any, Any, Any]):
             if own:
                 info = self._add_info(info, own, row)
         masks = [mask for game in self.games for mask in game.masks]
-        size = next((len(mask) for mask in masks if mask is not None), 0)
-        if size:
-            info[MASK] = np.array([np.ones(size, bool) if mask is None else mask
+        self._mask_size = next((len(mask) for mask in masks if mask is not None), self._mask_size)
+        if self._mask_size:
+            info[MASK] = np.array([np.ones(self._mask_size, bool) if mask is None else mask
                                    for mask in masks])
         return info
 
@@ -209,7 +211,8 @@ def several_agents(config: EnvConfig, env: EnvId, seeds: Seeds, first: Any, *, n
     try:
         with named_errors(lambda: f"{env.name} cannot be built"):
             agents = agent_spaces(first, env)
-            envs += [create_one(env, config, rendered=rendered) for _ in range(num_envs - 1)]
+            for _ in range(num_envs - 1):
+                envs.append(create_one(env, config, rendered=rendered))
         if len({id(getattr(each, "unwrapped", each)) for each in envs}) < num_envs:
             raise ConfigError(f"env={env.name} returns the same object every time; let it build a "
                               "new one")

@@ -76,9 +76,8 @@ class TensorEnvironments:
                               "tensors; leave it out, and subtract the offsets in the environment")
         space = vector.single_observation_space
         kinds = config.kinds_of_parts
-        own_limit = own_time_limit(vector)
-        self.longest_game = math.inf if own_limit is not None else float(longest_game)
-        self._has_limit = own_limit is not None
+        self._has_limit = own_time_limit(vector) is not None
+        self.longest_game = math.inf if self._has_limit else float(longest_game)
         with named_errors(self._where), self._limit:
             obs, info = check_reset(vector.reset(seed=seeds.of(0, 0)))
             if not is_tensors(obs):
@@ -144,6 +143,11 @@ class TensorEnvironments:
             over = terminated | column("truncated", truncated, resetting, flags=True)
             self._info = check_info(info)
             self._autoreset.check(self._info, resetting, raw, over)
+            if resetting.any():
+                self._check.reset_steps(resetting, raw, over)
+                raw = raw.masked_fill(resetting, 0)
+                terminated = terminated & ~resetting
+                over = over & ~resetting
             time_outs = self._autoreset.time_outs(self._info, over, terminated)
             final_obs = self._autoreset.final_obs(self._info, self._observe)
             self._over = torch.zeros_like(over) if self.same_step else over
@@ -151,27 +155,24 @@ class TensorEnvironments:
         self._length = torch.where(resetting, 0, self._length + 1)
         self._score = torch.where(resetting, 0.0, self._score) + raw
         self._episode = self._episode + resetting
-        if resetting.any():
-            self._check.reset_steps(resetting, raw, over)
         if self._steps % CHECK_EVERY == 1 or not self._is_finite(raw):
             self._look(raw, actions)
         learnt = raw.to(torch.float32)
         if not self._evaluation:
             learnt = learnt_tensors(learnt, self._config)
         episodes = self._finished(over)
-        valid = ~resetting
-        opens = resetting
         if self.same_step:
             assert time_outs is not None
-            terminated = terminated & ~time_outs
-            opens = over
+            terminated = over & ~time_outs
             self._length = torch.where(over, 0, self._length)
             self._score = torch.where(over, 0.0, self._score)
             self._episode = self._episode + over
         if self._config.reward_terminates and not self._evaluation:
             terminated = terminated | (learnt != 0)
-        step: Any = (self._obs, learnt, terminated, opens, valid, self._allowed, episodes,
-                     time_outs, final_obs)
+            if time_outs is not None:
+                time_outs = time_outs & (learnt == 0)
+        step: Any = (self._obs, learnt, terminated, over if self.same_step else resetting,
+                     ~resetting, self._allowed, episodes, time_outs, final_obs)
         return Step(*step)
 
     def info(self) -> Mapping[str, Any]:
@@ -261,6 +262,8 @@ class TensorEnvironments:
     def _finished(self, over: Tensor) -> tuple[Episode, ...]:
         envs = over.nonzero().squeeze(1)
         places = envs.tolist()
+        if not places:
+            return ()
         columns = (places, self._score[envs].tolist(), self._length[envs].tolist(),
                    infos_of(self._info, places, self.num_envs))
         return tuple(Episode(self._seeds.first_env + env, score, length, info)

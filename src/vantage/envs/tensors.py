@@ -41,7 +41,7 @@ def infos_of(info: Mapping[str, Any], envs: list[int], num_envs: int) -> list[di
             columns[name] = value[envs].tolist()
         elif isinstance(value, bool | int | float):
             columns[name] = [value] * len(envs)
-        elif getattr(value, "shape", None) == ():
+        elif getattr(value, "shape", None) == () and hasattr(value, "item"):
             columns[name] = [value.item()] * len(envs)
     return [{name: column[i] for name, column in columns.items()} for i in range(len(envs))]
 

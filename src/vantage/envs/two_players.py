@@ -80,6 +80,8 @@ class TwoPlayers(gym.Env[Any, Any]):
         while self.game.agent_selection != self._learner and not any(self._ends()):
             obs, info = self._observe(self.game.agent_selection)
             mask = info.get(MASK)
+            if mask is not None and not np.any(mask):
+                raise OutcomeError(f"the action_mask of {self.game.agent_selection} allows nothing")
             if self._opponent.player is not None:
                 move = self._opponent.player.act(self._row, obs, mask)
             else:

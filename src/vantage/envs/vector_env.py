@@ -140,6 +140,9 @@ class Environments:
             self._begin(resetting)
             obs, info = self._reseed(resetting, obs, info)
             self._check.reset_steps(resetting, raw, terminated | truncated)
+            raw = np.where(resetting, 0.0, raw)
+            terminated = terminated & ~resetting
+            truncated = truncated & ~resetting
         self._length[waiting] = 0
         self._score += raw
         self._check(obs, raw, actions, self._length)

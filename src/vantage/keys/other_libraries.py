@@ -108,7 +108,7 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "privileged_obs": _PRIVILEGED,
         "asymmetric": _PRIVILEGED,
         "save_interval": "is {save_every}, in steps",
-        "experiment_name": "is {run} DIR of `vantage train`",
+        "experiment_name": "is the folder that `vantage train --run` names",
     },
     "rl_games'": {
         "horizon_length": "is {rollout_length}",

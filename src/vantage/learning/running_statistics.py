@@ -43,7 +43,8 @@ def seen(rollout: Rollout) -> Obs:
     left = rollout.is_first[:-1] & rollout.is_first[1:] & ~rollout.valid
     if not left.any():
         return rollout.obs
-    here = torch.cat([~left, torch.ones_like(left[-1:])])
+    # After a step that is not valid, the last one stands in too, or is the next rollout's first.
+    here = torch.cat([~left, rollout.valid[-1:]])
     parts: Obs = map_parts(lambda part: part[here].unsqueeze(1), rollout.obs)
     return parts
 

@@ -31,16 +31,16 @@ ELO_STEP = 16.0
 
 @dataclass(slots=True)
 class PastPolicy:
-    """What the policy was when it joined the past ones, and its rating then."""
+    """A past policy, and its rating when it was added."""
 
     policy: ActorCritic
     arrays: MlpArrays | None
-    """What computes the policy faster, if anything."""
+    """Its NumPy version, if it has one."""
     rating: float
 
 
 class SelfPlay:
-    """The opponent of every game: the current policy, or one of the last that it was.
+    """The opponent of every game: the current policy, or one of its last versions.
 
     A policy joins the past ones with the learner's rating R at that time, which it keeps. After a
     game against one with rating R_o, whose result S is 1, 0.5 or 0:
@@ -140,6 +140,8 @@ class SelfPlay:
         new = PastPolicy(policy, MlpArrays(policy) if fits(policy) else None, self.rating)
         oldest = self.updates // self._every % self._size
         self.past[oldest:oldest + 1] = [new]
+        # Games against the policy that was there go on against the current one.
+        self.opponents = [CURRENT if each == oldest else each for each in self.opponents]
 
     def tensors(self) -> dict[str, Tensor]:
         """The past policies and the games in progress as a group of a checkpoint."""

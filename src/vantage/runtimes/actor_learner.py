@@ -15,6 +15,7 @@ from vantage._host.seeding import derive_seed, restore_generator
 from vantage._host.system import free_memory
 from vantage.config.config import Config
 from vantage.envs.make import make_environments
+from vantage.errors import ConfigError
 from vantage.learning.collect import Position, check_rollouts, collect, empty_rollout, join_rollouts
 from vantage.learning.learner import Learner
 from vantage.learning.learner_state import tensors_of
@@ -57,6 +58,9 @@ class ActorLearner:
                                       place=worker * num_envs)
         try:
             self.spec = self.envs.spec
+            if self.envs.same_step and config.algorithm.needs.next_inputs:
+                raise ConfigError(f"algorithm={config.algo} needs next_inputs, and {config.env.id} "
+                                  "resets in the same step; let it reset in the step after an end")
             self.steps_per_update = (self.envs.num_envs * self.rollout_length
                                      * config.runtime.rollouts_per_update)
             check_rollouts(self.spec, self.envs.num_envs,

@@ -70,15 +70,16 @@ class BestPolicy:
         """Let the current policy wait for the games after it."""
         self._waiting = _Waiting(self._progress.step, self._progress.episodes, self._tensors())
 
-    def judge(self, run: Path, *, now: bool = False) -> None:
+    def judge(self, run: Path, *, games: int | None = None) -> None:
         """Score the policy that waits by the recent games, and save it if it is the best.
 
-        By default only once all recent games have ended after it.
+        Only once `games` have ended after it; by default all that are recent.
         """
         waiting = self._waiting
         progress = self._progress
         if waiting is None or progress.return_mean is None or not progress.window_is_full:
             return
-        if now or progress.episodes - waiting.episodes >= len(progress.recent):
+        least = len(progress.recent) if games is None else games
+        if progress.episodes - waiting.episodes >= least:
             self._waiting = None
             self.save_if_best(run, progress.return_mean, waiting.step, waiting.tensors)

@@ -224,10 +224,10 @@ class Recorder:
         # ones.
         self._write_metrics({})
         if not self.config.run.evaluates and self.progress.step > 0:
-            self._best.judge(self.directory.path, now=True)
+            self._best.judge(self.directory.path, games=1)
             self._best.wait_for_games()
-            if self.finished:  # no games come after the final policy
-                self._best.judge(self.directory.path, now=True)
+            if self.finished or (final and self.progress.best_return is None):
+                self._best.judge(self.directory.path, games=0)  # none come after the final policy
         try:
             save(self.directory.path, self.progress.step, tensors=self._tensors(),
                  state=self._state(), keep=self.config.run.keep_checkpoints, again=again)
