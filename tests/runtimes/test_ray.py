@@ -88,8 +88,12 @@ def test_a_coefficient_that_is_set_reaches_learner_and_workers(tmp_path: Path) -
 def test_rollouts_by_weights_older_than_the_bound_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two workers gets its weights one update before its own is made, so that many see two."""
     monkeypatch.setattr(ray_nodes, "RATE_SECONDS", 0.1)
-    reports = vantage.Trainer(configure(steps=4_000, max_policy_lag=1), run=tmp_path / "run")
-    metrics = [report.metrics for report in reports]
+    metrics = []
+    with vantage.Trainer(configure(steps=100_000, max_policy_lag=1), run=tmp_path / "run") as reports:
+        for report in reports:
+            metrics.append(report.metrics)
+            if report.step >= 4_000 and report.metrics.get("ray/dropped_steps", 0.0) > 0:
+                break
     lags = [line["train/policy_lag"] for line in read_metrics(tmp_path / "run") if "train/policy_lag" in line]
     assert lags and max(map(float, lags)) <= 1  # type: ignore[arg-type]
     assert max(each.get("ray/dropped_steps", 0.0) for each in metrics) > 0

@@ -143,11 +143,13 @@ class Config:
 
     def settable(self) -> dict[str, Key]:
         """The numbers of losses and of the optimizer, which may change between updates."""
+        groups = {"algorithm", "optimizer"}
+        if self.exploration.curiosity != "none":
+            groups.add("exploration")
         keys = {}
         for name, key in self.flat_keys().items():
             is_number = not {int, float, Schedule}.isdisjoint(kinds_of(key.hint))
-            if (key.group in ("algorithm", "optimizer", "exploration") and is_number
-                    and not key.rules.get("fixed")):
+            if key.group in groups and is_number and not key.rules.get("fixed"):
                 keys[name] = key
         return keys
 
