@@ -6,16 +6,17 @@ Global variables and attributes of classes do not count, since a program may cha
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from vantage.config.sources import is_installed
+from vantage.keys.object_digest import code_pieces, hashed
+from vantage.keys.objects import names_in
 
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}:"
 """Versions of Python compile the same code to other instructions."""
@@ -30,10 +31,7 @@ def code_digest(target: Any) -> str | None:
     pieces = [*_pieces(target, set())]
     if not pieces:
         return None
-    found = hashlib.sha256()
-    for piece in pieces:
-        found.update(piece.encode(errors="backslashreplace") + b"\0")
-    return _VERSION + found.hexdigest()
+    return _VERSION + hashed(pieces)
 
 
 def has_changed(saved: object, target: Any) -> bool:
@@ -75,10 +73,10 @@ def _pieces(value: Any, seen: set[int]) -> Iterator[str]:
 
 def _function(function: FunctionType, seen: set[int]) -> Iterator[str]:
     code = function.__code__
-    yield from _code(code, function.__doc__)
+    yield from code_pieces(code, function.__doc__)
     defaults = dict(enumerate(function.__defaults__ or ()))
     yield from _numbers({**defaults, **(function.__kwdefaults__ or {})})
-    referred = [function.__globals__.get(name) for name in sorted(_names(code))]
+    referred = [function.__globals__.get(name) for name in sorted(names_in(code))]
     for cell in function.__closure__ or ():
         try:
             referred.append(cell.cell_contents)
@@ -94,28 +92,6 @@ def _numbers(values: Mapping[Any, Any]) -> Iterator[str]:
     for name, value in values.items():
         if isinstance(value, int | float | str) and name != "training":
             yield f"{name} {value!r}"
-
-
-def _code(code: CodeType, doc: str | None = None) -> Iterator[str]:
-    """Instructions, names and constants of `code` and of the functions within it."""
-    yield code.co_code.hex()
-    yield repr((code.co_names, code.co_varnames, code.co_freevars))
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _code(constant)
-        elif isinstance(constant, frozenset):
-            yield repr(sorted(constant, key=repr))
-        else:  # without a docstring, None is in its place
-            yield repr(None if constant == doc else constant)
-
-
-def _names(code: CodeType) -> set[str]:
-    """The global names that `code` and the functions within it may use."""
-    names = {*code.co_names}
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _names(constant)
-    return names
 
 
 def _is_users(value: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -24,8 +24,13 @@ def digest(target: Any) -> str:
     arrays and code without an import path. Raises TypeError for a value that cannot be known, such as
     a tensor or an object with slots.
     """
+    return hashed(_pieces(target, 0, set()))
+
+
+def hashed(pieces: Iterable[str]) -> str:
+    """SHA-256 of texts."""
     found = hashlib.sha256()
-    for piece in _pieces(target, 0, set()):
+    for piece in pieces:
         found.update(piece.encode(errors="backslashreplace") + b"\0")
     return found.hexdigest()
 
@@ -59,7 +64,7 @@ def _pieces(value: Any, depth: int, seen: set[int]) -> Iterator[str]:
             yield from _pieces(member, depth + 1, seen)
     else:
         if isinstance(value, FunctionType):
-            yield from _code(value.__code__)
+            yield from code_pieces(value.__code__)
         elif not isinstance(value, type) and not import_path(type(value)):
             yield from _pieces(type(value), depth + 1, seen)
         for name, part in parts(value):
@@ -67,14 +72,14 @@ def _pieces(value: Any, depth: int, seen: set[int]) -> Iterator[str]:
             yield from _pieces(part, depth + 1, seen)
 
 
-def _code(code: CodeType) -> Iterator[str]:
-    """Instructions, names and constants of `code` and of the functions within it."""
+def code_pieces(code: CodeType, doc: str | None = None) -> Iterator[str]:
+    """Instructions, names and constants of `code` and of the functions within it, without `doc`."""
     yield code.co_code.hex()
     yield repr((code.co_names, code.co_varnames, code.co_freevars))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _code(constant)
+            yield from code_pieces(constant)
         elif isinstance(constant, frozenset):
             yield repr(sorted(constant, key=repr))
-        else:
-            yield repr(constant)
+        else:  # without a docstring, None is in its place
+            yield repr(None if constant == doc else constant)

@@ -255,12 +255,12 @@ def _unsendable(value: Any, seen: set[int]) -> tuple[str, str] | None:
     return None
 
 
-def _names_in(code: CodeType) -> dict[str, None]:
+def names_in(code: CodeType) -> dict[str, None]:
     """The names of global variables and attributes in `code` and in the functions within it."""
     names = dict.fromkeys(code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            names |= _names_in(constant)
+            names |= names_in(constant)
     return names
 
 
@@ -271,7 +271,7 @@ def parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"args[{i}]", each) for i, each in enumerate(value.args))
         yield from value.keywords.items()
     elif isinstance(value, FunctionType):
-        names = [name for name in _names_in(value.__code__) if name in value.__globals__]
+        names = [name for name in names_in(value.__code__) if name in value.__globals__]
         yield from ((name, value.__globals__[name]) for name in names)
         for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             with suppress(ValueError):  # it is not assigned yet
