@@ -41,18 +41,16 @@ class Autoreset:
         """The step that ends an episode returns the next one's first observation."""
         return self.mode == "SAME_STEP"
 
-    def check(self, info: Mapping[str, Any], resetting: Tensor, rewards: Tensor,
-              over: Tensor) -> None:
-        """OutcomeError for a step that does not fit the mode."""
-        if self.same_step:
-            return
-        check_info_of_ends(info, self.mode)
-        if self.mode is None:
-            wrong = resetting & ((rewards != 0) | over)
-            if wrong.any():
-                env = int(wrong.nonzero()[0])
-                raise OutcomeError(f"{reset_step_fault(float(rewards[env]))}, although it only "
-                                   f"resets; {_DECLARE}, else let it pay 0 and end nothing")
+    def check(self, info: Mapping[str, Any]) -> None:
+        """OutcomeError for a step whose `info` does not fit the mode."""
+        if not self.same_step:
+            check_info_of_ends(info, self.mode)
+
+    def check_reset_steps(self, resetting: Tensor, rewards: Tensor, over: Tensor) -> None:
+        """OutcomeError where no mode is declared and steps that only reset pay or end again."""
+        if self.mode is None and (fault := reset_step_fault(resetting, rewards, over)):
+            raise OutcomeError(f"{fault.words}, although it only resets; {_DECLARE}, else let it "
+                               "pay 0 and end nothing")
 
     def time_outs(self, info: Mapping[str, Any], over: Tensor,
                   terminated: Tensor) -> Tensor | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -53,10 +53,25 @@ def _widened(bound: Array, slack: float, shift: tuple[float, ...]) -> Array:
         return widened
 
 
-def reset_step_fault(reward: float) -> str:
-    """What is wrong with a step that only resets, in words: its `reward`, or else its end."""
+class Fault(NamedTuple):
+    """What is wrong in the environment `env`, in words."""
+
+    env: int
+    words: str
+
+
+def reset_step_fault(resetting: Any, rewards: Any, over: Any) -> Fault | None:
+    """The first step that only resets, where `resetting`, and pays or ends an episode again.
+
+    Takes arrays or tensors [B].
+    """
+    wrong = resetting & ((rewards != 0) | over)
+    if not wrong.any():
+        return None
+    env = int(wrong.nonzero()[0][0])
+    reward = float(rewards[env])
     what = f"pays {reward:g}" if reward else "ends an episode again"
-    return f"the step after the end of an episode {what}"
+    return Fault(env, f"the step after the end of an episode {what}")
 
 
 class Checks:
@@ -93,11 +108,9 @@ class Checks:
         """Warn once of steps that only reset, where `resetting`, and pay or end an episode."""
         if "reset step" in self._warned:
             return
-        wrong = resetting & ((rewards != 0) | over)
-        if wrong.any():
-            env = int(wrong.nonzero()[0][0])
-            self._warn("reset step", env, f"{reset_step_fault(float(rewards[env]))}, which has "
-                       "no effect: it only resets; let it pay 0 and end nothing")
+        if fault := reset_step_fault(resetting, rewards, over):
+            self._warn("reset step", fault.env, f"{fault.words}, which has no effect: it only "
+                       "resets; let it pay 0 and end nothing")
 
     def _look_closer(self, parts: tuple[Array, ...], rewards: Array, actions: Array,
                      lengths: Array) -> None:

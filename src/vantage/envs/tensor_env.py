@@ -142,8 +142,9 @@ class TensorEnvironments:
             terminated = column("terminated", terminated, resetting, flags=True)
             over = terminated | column("truncated", truncated, resetting, flags=True)
             self._info = check_info(info)
-            self._autoreset.check(self._info, resetting, raw, over)
+            self._autoreset.check(self._info)
             if resetting.any():
+                self._autoreset.check_reset_steps(resetting, raw, over)
                 self._check.reset_steps(resetting, raw, over)
                 raw = raw.masked_fill(resetting, 0)
                 terminated = terminated & ~resetting
