@@ -21,7 +21,9 @@ class Relay:
     def __init__(self, mask: str = "", widest: int = 3, render_mode: str | None = None) -> None:
         self.possible_agents = ["a", "b", "c"]
         self.agents: list[str] = []
-        self.mask, self.widest, self.render_mode = mask, widest, render_mode
+        self.mask = mask
+        self.widest = widest
+        self.render_mode = render_mode
         self.rng = np.random.default_rng()
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:

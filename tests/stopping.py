@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 import vantage
@@ -31,3 +32,14 @@ def saved_tensors(run: Path) -> dict[str, Tensor]:
     """All tensors of the newest checkpoint, by group/name."""
     return {f"{group}/{name}": tensor for group, tensors in load_latest(run).tensors.items()
             for name, tensor in tensors.items()}
+
+
+def tensors_of_an_exact_resume(config: vantage.Config, folder: Path) -> dict[str, Tensor]:
+    """What a whole run saves last, after asserting that one which was stopped and resumed saves the same bits."""
+    list(vantage.Trainer(config, run=folder / "whole"))
+    assert 0 < stop_after(3, folder / "parts", config) < config.run.steps
+    list(vantage.Trainer.resume(folder / "parts"))
+    whole, parts = saved_tensors(folder / "whole"), saved_tensors(folder / "parts")
+    assert whole.keys() == parts.keys()
+    assert not [name for name in whole if not torch.equal(whole[name], parts[name])]
+    return whole
