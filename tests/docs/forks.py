@@ -56,7 +56,7 @@ def run_vantage(words: list[str], shorter: dict[str, str], short_seeds: str) -> 
     if words[0] == "train" and "--seeds" in words:
         words += short_seeds.split()
     if words[0] == "train" and "Pong" in words:
-        words += ["--num-envs", "2"]  # an emulator takes 0.1 s to start
+        words += ["--num-envs", "2", "--max-episode-steps", "100"]  # an emulator takes 0.1 s to start
     sys.argv = ["vantage", *words]
     return main(words)
 
