@@ -15,6 +15,7 @@ import psutil
 import pytest
 import torch
 from processes import wait_for
+from zygote import Command
 
 import vantage
 from vantage.runs.checkpoint import load_latest
@@ -55,10 +56,9 @@ def queue(plan: Path, tmp_path: Path, script: Any) -> Any:
     return script.Queue(script.read_plan(plan, tmp_path / "runs"), tmp_path / "pause", tmp_path / "results", 1)
 
 
-def start(plan: Path) -> subprocess.Popen[bytes]:
+def start(plan: Path) -> subprocess.Popen[str]:
     folder = plan.parent
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, BENCHMARKS, plan, "--root", folder / "runs", "--results",
-                             folder / "results"])
+    return Command(["-c", PROGRAM, BENCHMARKS, plan, "--root", folder / "runs", "--results", folder / "results"])
 
 
 def test_a_queue_paused_then_killed_ends_with_the_weights_of_an_uninterrupted_run(plan: Path, tmp_path: Path,
@@ -67,7 +67,7 @@ def test_a_queue_paused_then_killed_ends_with_the_weights_of_an_uninterrupted_ru
     killed = start(plan)
     wait_for(lambda: run.step() > 0)
     (tmp_path / "pause").touch()
-    wait_for(lambda: run.status() == "interrupted" and not psutil.Process(killed.pid).children())
+    wait_for(lambda: run.status() == "interrupted" and len(psutil.Process(killed.pid).children()) == 1)  # its zygote
     assert 0 < run.step() < STEPS
     killed.kill()
     killed.wait()

@@ -112,8 +112,7 @@ def test_the_promised_programs_run_in_a_script_and_in_a_repl(how: str, tmp_path:
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("ignore")  # of jupyter_client
 def test_the_promised_programs_run_in_a_notebook(tmp_path: Path) -> None:
-    forked = "import zygote; zygote.use()"
-    assert_ran("\n".join(execute(notebook_of(forked, CLASSES, PROMISED, WORKERS), tmp_path)))
+    assert_ran("\n".join(execute(notebook_of(CLASSES, PROMISED, WORKERS), tmp_path)))
 
 
 @pytest.mark.xdist_group("ray")

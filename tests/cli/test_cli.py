@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+import zygote
 from checkpoints import flip
 from faulty_envs import Counter
 from processes import assert_group_ends, wait_for
@@ -158,10 +159,13 @@ def test_what_an_environment_started_ends_with_a_killed_run(tmp_path: Path) -> N
 
 def test_an_environment_that_hangs_in_native_code_is_named_by_its_stack(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start(["train", "a2c", "--env", "odd:Misbehaving", "--env-kwargs", '{"how": "hang in native code"}',
-                     "--env-timeout", "1", "--no-tensorboard", "--threads", "1", "--run", str(run)])
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1 and re.search(r'File ".*odd\.py", line \d+ in play', err), err
+    program = ("import sys; from vantage import cli; from vantage._host import time_limit; "
+               "time_limit.GRACE_SECONDS = 0.25; sys.exit(cli.main())")
+    done = zygote.call(["-c", program, "train", "a2c", "--env", "odd:Misbehaving", "--env-kwargs",
+                        '{"how": "hang in native code"}', "--env-timeout", "1", "--no-tensorboard", "--threads", "1",
+                        "--run", run])
+    err = done.stderr
+    assert done.returncode == 1 and re.search(r'File ".*odd\.py", line \d+ in play', err), err
     assert "vantage: no answer from odd:Misbehaving for 1 s in native code, at the stack above; it hangs, or" in err
     assert load_latest(run).step == 0
 

@@ -18,7 +18,13 @@ from importlib import import_module
 from typing import Any
 from unittest.mock import patch
 
+import zygote
+
+MODULES = (*zygote.MODULES, "vantage.tools.plot", "matplotlib.pyplot", "optuna", "onnxscript", "torch.onnx")
+"""What the forks need not import."""
 BLOCKS = "blocks"
+STEPS = 1_000
+"""After so many steps more, each training ends with its next update."""
 CLIENT = """#!{python} -S
 import json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as there:
@@ -47,7 +53,10 @@ def run_vantage(words: list[str], shorter: dict[str, str], short_seeds: str) -> 
     from vantage.cli.entry import main
 
     words = words + (shorter.get(words[0], "").split() if not {"--help", "--dry-run"} & {*words} else [])
-    words += short_seeds.split() if words[0] == "train" and "--seeds" in words else []
+    if words[0] == "train" and "--seeds" in words:
+        words += short_seeds.split()
+    if words[0] == "train" and "Pong" in words:
+        words += ["--num-envs", "2", "--max-episode-steps", "100"]  # an emulator takes 0.1 s to start
     sys.argv = ["vantage", *words]
     return main(words)
 
@@ -55,6 +64,8 @@ def run_vantage(words: list[str], shorter: dict[str, str], short_seeds: str) -> 
 def answer(here: socket.socket, shorter: dict[str, str], short_seeds: str) -> None:
     """Do what the client of `here` asks for. In a fork."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    zygote.OWN.append(zygote.Zygote(forks=True))
+    zygote.use()
     size, streams, _, _ = socket.recv_fds(here, 8, 3)
     with here.makefile("rb") as file:
         words, folder, environment = json.loads(file.read(int.from_bytes(size, "big")))
@@ -78,11 +89,26 @@ def answer(here: socket.socket, shorter: dict[str, str], short_seeds: str) -> No
     here.sendall(str(int(status)).encode())
 
 
+def end_trainings_early() -> None:
+    """Have every training end `STEPS` after it began or was resumed, as if it had had a limit of minutes."""
+    from vantage.runtimes.recorder import Recorder
+
+    whole: Any = Recorder.finished
+    begun = dict[Recorder, int]()
+
+    def finished(recorder: Recorder) -> bool:
+        step = recorder.progress.step
+        return whole.fget(recorder) or step - begun.setdefault(recorder, step) >= STEPS
+
+    patch.object(Recorder, "finished", property(finished)).start()
+
+
 def serve(address: str, shorter: dict[str, str], short_seeds: str) -> None:
     """Answer until the parent ends this process."""
     patch("vantage._host.system.available_cores", lambda: 1).start()  # a worker or a rank would import torch for 2 s
-    for module in ("vantage.runtimes.training", "vantage.agents.evaluate", "vantage.tools.plot"):  # for the forks
+    for module in MODULES:
         import_module(module)
+    end_trainings_early()
     from vantage.config.presets.measured import MEASURED
 
     values = MEASURED[""]["atari"].values

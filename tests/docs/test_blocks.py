@@ -1,8 +1,9 @@
 """The bash and python blocks of README and docs run, page by page, from a folder that holds only the examples.
 
 Blocks of a page share the folder, its python blocks their names too. A comment `<!-- not run: REASON -->` above a fence
-leaves it out. A block with a title is also saved as the file that it names. Blocks run as they stand, but `vantage` is
-a program that cuts them short, by way of `forks`: `SHORTER` are the flags that it appends.
+leaves it out. A block with a title is also saved as the file that it names. Evaluations of python blocks have a tenth
+of the episodes on the page, and `vantage` is a program that appends the flags `SHORTER`. Trainings end by themselves
+after `forks.STEPS` steps.
 Commands that no block runs are at least parsed, with their real flags.
 """
 
@@ -37,9 +38,10 @@ WIDE = {"networks.md", "pettingzoo.md"}
 COMMAND = re.compile(r"(\$ )?(vantage|pip|make|git|python3?|ray|torchrun|uv|conda|docker|sbatch) ")
 NAMED = re.compile(r"vantage \w+($| -)|vantage train \w+$|\b(ALGO|ENV|ID|FILE|DIR|N)\b|\.\.\.|--from-search")
 """A command that is only named, has words for the reader to replace, or reads a file."""
-SHORTER = {"train": "--max-minutes 0.01 --eval-episodes 2", "resume": "--max-minutes 0.01", "evaluate": "--episodes 2",
-           "report": "--episodes 2",
-           "search": "--trials 2 --seeds 1 --jobs 1 --steps 600 --eval-every 300 --eval-episodes 2"}
+SHORTER = {"train": "--eval-episodes 1", "evaluate": "--episodes 2", "report": "--episodes 1",
+           "search": "--trials 2 --seeds 1 --jobs 1 --steps 600 --eval-every 300 --eval-episodes 1"}
+COUNT = re.compile(r"\b(eval_every=|episodes=|eval_episodes=|trainer\.step < )(\d[\d_]*)")
+"""A number of python blocks that is cut to a tenth."""
 SHORT_SEEDS = "--seeds 2"
 FOLDERS = dict.fromkeys(("auxiliary-losses.md", "custom-loss.md", "custom-network.md", "networks.md",
                          "vector-environments.md"), "examples")
@@ -56,12 +58,22 @@ class MyEnv(CartPoleEnv):
 
 Maze = MyEnv
 """
+
+
+def tenth(count: re.Match[str]) -> str:
+    """The text with a tenth of its number; 0 and 1 stay."""
+    number = int(count[2])
+    return f"{count[1]}{min(number, max(1, number // 10))}"
+
+
 def blocks(page: Path) -> list[tuple[str, str]]:
     """The language and the code of each block that runs. A python block with a title is saved under it first."""
     found = []
     for skipped, _, language, title, code in FENCE.findall(page.read_text("utf-8")):
         if title:
             found.append(("bash", f"cat > {title} <<'END'\n{code}END\n"))
+        if language == "python":
+            code = COUNT.sub(tenth, code)
         if language in CODE and not skipped:
             found.append((language, code))
     return found

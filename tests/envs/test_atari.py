@@ -29,7 +29,7 @@ def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
     slow = AtariPreprocessing(gym.make(f"{name}NoFrameskip-v4"), noop_max=0, frame_skip=4)
     obs, _ = slow.reset()
     assert (envs.reset().obs[0, 0] == obs).all()
-    rng, over, ends = np.random.default_rng(0), False, 0
+    rng, over, after = np.random.default_rng(0), False, 0
     for _ in range(1500):
         action = rng.integers(envs.spec.action.sizes[0])
         step, resetting = envs.step(np.array([action])), over
@@ -44,18 +44,20 @@ def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
         assert step.is_first[0] == resetting
         assert bool(step.episodes) == (terminated or truncated)
         over = terminated or truncated
-        ends += over
-    assert ends >= 1
+        after += over or after > 0
+        if after == 60:
+            break
+    assert after == 60, "steps since the end of the first game"
 
 
 def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
     def frames(name, resets):
-        emulators = native_emulators(Game.of(resolve_env(name).atari, EnvConfig()), 12, 2)
+        emulators = native_emulators(Game.of(resolve_env(name).atari, EnvConfig()), 8, 1)
         return {frame for attempt in range(resets) for frame in emulators.reset(
-            seed=None if attempt else np.arange(12), options={"reset_mask": np.ones(12, bool)}
+            seed=None if attempt else np.arange(8), options={"reset_mask": np.ones(8, bool)}
         )[1]["episode_frame_number"].tolist()}
 
-    drawn = frames("Pong", 12)
+    drawn = frames("Pong", 8)
     assert drawn <= set(range(30)) and min(drawn) <= 1 and max(drawn) >= 28
     assert frames("ALE/Pong-v5", 2) == {0}
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import train_shortly
 
 from vantage.cli import main
 
@@ -20,14 +19,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_shortly(tmp_path_factory.mktemp("damaged") / "run", "CartPole-v1")
-
-
 @pytest.fixture
-def run(original: Path, tmp_path: Path) -> Path:
-    shutil.copytree(original, tmp_path / "run")
+def run(cartpole_run: Path, tmp_path: Path) -> Path:
+    shutil.copytree(cartpole_run, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "best", ignore_errors=True)
     return tmp_path / "run"
 

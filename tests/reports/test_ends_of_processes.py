@@ -25,6 +25,8 @@ from vantage.runs.checkpoint import load_latest
 SHORT = ["--num-envs", "2", "--rollout-length", "4", "--steps", "64", "--hidden", "4", "--threads", "1",
          "--tensorboard", "false", "--eval-every", "64", "--eval-episodes", "2"]
 CALMLY = pytest.mark.timeout(120, method="thread")
+COMMAND = "import sys; from vantage import cli; cli.EXIT_SECONDS = 0.2; sys.exit(cli.main())"
+"""`vantage`, which waits for less than three seconds at its end."""
 
 
 def wait_for_ever() -> None:
@@ -84,18 +86,18 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("how", ["thread", "thread at close", "at exit", "program"])
 def test_the_command_ends_whatever_its_environment_leaves(how: str, tmp_path: Path) -> None:
     run = str(tmp_path / "run")
-    done = python("-m", "vantage", "train", "a2c", "--env", f"{__name__}:Lingering", "--env-kwargs",
+    done = python("-c", COMMAND, "train", "a2c", "--env", f"{__name__}:Lingering", "--env-kwargs",
                   f'{{"how": "{how}"}}', "--run", run, *SHORT)
     assert done.returncode == 0 and "Next: vantage evaluate" in done.stdout, done.stderr
     assert load_latest(Path(run)).step == 64
     if how == "thread at close":
-        done = python("-m", "vantage", "evaluate", run, "--episodes", "1")
+        done = python("-c", COMMAND, "evaluate", run, "--episodes", "1")
         assert done.returncode == 0 and "1 " in done.stdout, done.stderr
 
 
 @CALMLY
 def test_a_failed_command_ends_with_its_status_whatever_its_environment_leaves(tmp_path: Path) -> None:
-    done = python("-m", "vantage", "train", "a2c", "--env", f"{__name__}:Lingering", "--env-kwargs",
+    done = python("-c", COMMAND, "train", "a2c", "--env", f"{__name__}:Lingering", "--env-kwargs",
                   '{"how": "thread and an error"}', "--run", str(tmp_path / "run"), *SHORT)
     assert done.returncode == 1 and "the simulator broke" in done.stderr, done
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import train_shortly
 
 import vantage
 from vantage.cli import main
@@ -32,14 +31,9 @@ def nest(levels: int) -> Any:
 ODD["nested"] = nest(900)
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train_shortly(tmp_path_factory.mktemp("hostile") / "run", "CartPole-v1")
-
-
 @pytest.fixture
-def run(original: Path, tmp_path: Path) -> Path:
-    shutil.copytree(original, tmp_path / "run")
+def run(cartpole_run: Path, tmp_path: Path) -> Path:
+    shutil.copytree(cartpole_run, tmp_path / "run")
     return tmp_path / "run"
 
 

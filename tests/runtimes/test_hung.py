@@ -33,14 +33,14 @@ PLACES: dict[str, dict[str, Any]] = {
 def options(how: str, place: str) -> dict[str, Any]:
     kwargs = json.dumps({"how": how, "only_child": place != "in this process"})
     return {"env": "odd:Misbehaving", "env_kwargs": kwargs, "num_envs": 4, "rollout_length": 5, "threads": 1,
-            "tensorboard": False, "eval_every": 0, "save_every": 10**6, "steps": 400, "env_timeout": 2, **PLACES[place]}
+            "tensorboard": False, "eval_every": 0, "save_every": 10**6, "steps": 400, "env_timeout": 1, **PLACES[place]}
 
 
 @pytest.mark.parametrize(("place", "message"), [
     ("in this process", r"environment 0 of odd:Misbehaving \(seed \d+, episode 1, step 16\): TimeoutError: no "
-                        r"answer for 2 s, at .*odd.py:\d+; .*env_timeout$"),
-    ("in its own", r"environments 0 of odd:Misbehaving: no answer for 2 s; .*env_timeout$"),
-    ("in another rank", r"environment 2 of odd:Misbehaving \(.*no answer for 2 s, at .*odd.py:\d+; .*env_timeout"),
+                        r"answer for 1 s, at .*odd.py:\d+; .*env_timeout$"),
+    ("in its own", r"environments 0 of odd:Misbehaving: no answer for 1 s; .*env_timeout$"),
+    ("in another rank", r"environment 2 of odd:Misbehaving \(.*no answer for 1 s, at .*odd.py:\d+; .*env_timeout"),
 ], ids=list(PLACES))
 def test_a_step_that_takes_too_long_ends_the_run_with_its_place_and_a_checkpoint(
         place: str, message: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def test_every_runtime_begins_with_the_same_frozen_statistics(tmp_path: Path) ->
     statistics = []
     for algo, workers in (("a2c", 1), ("a2c", 2), ("a3c", 2)):
         run = tmp_path / f"{algo}-{workers}"
-        config = vantage.configure(algo, env="Pong", num_workers=workers, num_envs=4, rollout_length=5, steps=40,
+        config = vantage.configure(algo, env="Pong", num_workers=workers, num_envs=2, rollout_length=5, steps=10,
                                    memory_size=8, image_norm="pixel", image_norm_steps=100, threads=1,
                                    tensorboard=False, eval_every=0)
         list(vantage.Trainer(config, run=run))

@@ -211,7 +211,7 @@ def test_a_program_that_ends_amid_a_training_saves_it_and_a_fork_that_ends_leave
 import os, sys, vantage
 if __name__ == "__main__":
     options = dict(tensorboard=False, eval_every=0, log_every_seconds=0.1, steps=10**9)
-    reports = vantage.Trainer(vantage.configure("{algo}", env="CartPole-v1", **options), run="run")
+    reports = vantage.Trainer(vantage.configure("{algo}", env="CartPole-v1", num_workers=1, **options), run="run")
     while next(reports).step == 0:
         pass
     if "{algo}" == "a2c":
