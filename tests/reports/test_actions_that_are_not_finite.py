@@ -48,10 +48,12 @@ class Divides(nn.Module):
         return self.layer(x) + x.sum(-1, keepdim=True) / x.sum(-1, keepdim=True)
 
 
-@pytest.mark.parametrize("algo", ["ppo", "a2c", "acer", "a3c"])
-@pytest.mark.parametrize(("network", "reason"), [
-    (Uninitialised, r"the network's .*scale.* is not finite; initialise it"),
-    (Divides, "its parameters and the observations are finite, so look for a division by 0")])
+SCALE = r"the network's .*scale.* is not finite; initialise it"
+LAYERS = "its parameters and the observations are finite, so look for a division by 0"
+
+
+@pytest.mark.parametrize(("algo", "network", "reason"), [
+    ("ppo", Uninitialised, SCALE), ("a3c", Uninitialised, SCALE), ("a2c", Divides, LAYERS), ("acer", Divides, LAYERS)])
 def test_the_policy_is_named_before_its_action_reaches_the_environment(
         algo: str, network: Any, reason: str, tmp_path: Path) -> None:
     keys = {"num_workers": 1} if algo == "a3c" else {"num_envs": 2}

@@ -31,8 +31,7 @@ def lines_of(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("algo", "options"), [
-    ("ppo", {}), ("a2c", {"eval_every": 0}), ("acer", {}), ("a3c", {"num_workers": 1}),
-    ("a2c", {"num_workers": 2, "num_envs": 2})])
+    ("ppo", {}), ("a2c", {"eval_every": 0}), ("a3c", {"num_workers": 1})])
 def test_a_training_without_an_end_makes_no_evaluation_and_says_so(
         algo: str, options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     keys = {"num_envs": 2, "eval_every": 100, "max_eval_share": 1, **options}

@@ -127,7 +127,7 @@ class Net(nn.Module):
 
 
 def compiled(*units: str) -> dict[str, Any]:
-    space: dict[str, Any] = {"__name__": "__main__"}
+    space: dict[str, Any] = {"__name__": "of_a_notebook"}
     for unit in units:
         exec(compile(unit, "<cell>", "exec"), space)
     return space

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from vantage.errors import ConfigError
 from vantage.keys.other_libraries import KEYS, METHODS
-from vantage.keys.suggestions import MOST_UNKNOWN, listed, suggestion
+from vantage.keys.suggestions import MOST_UNKNOWN, listed, nearest, suggestion
 
 Kind = TypeVar("Kind", bound=type)
 
@@ -60,10 +60,10 @@ def _check_arguments(kind: type, names: list[str], args: tuple[Any, ...],
     unknown = [name for name in values if name not in names]
     if not unknown:
         return
-    elsewhere = {key for _, text in KEYS.values() for key in re.findall("{([a-z_]+)}", text)}
+    keys = [key for _, text in KEYS.values() for key in re.findall("{([a-z_]+)}", text)]
     reasons = []
     for name in unknown[:MOST_UNKNOWN]:
-        near = "" if name in elsewhere else suggestion(name, [*names, *elsewhere])
+        near = suggestion(name, keys) if name in KEYS else nearest(name, names)
         reasons.append(f"{own} has no {name!r}{near}")
     raise ConfigError(f"{listed(reasons, len(unknown))}; {own} holds only {', '.join(names)}: give "
                       f"other keys to vantage.train({shown}(...), env=..., steps=...)")

@@ -69,7 +69,7 @@ def check_objects(config: Config, objects: Mapping[str, Any], source: object, ca
                           f"{again})")
 
 
-def continuation(call: str, run: object, config: Config, needed: Collection[str] | None = None,
+def continuation(call: str, run: object, config: Config, needed: Collection[str] | None = None, /,
                  **arguments: object) -> str:
     """The call of Vantage's function `call` that continues a run, with the objects that it needs.
 
