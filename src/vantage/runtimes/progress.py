@@ -189,7 +189,8 @@ class Progress:
         return min(LONGEST_GAME, max(SHORTEST_CUT, 10 * longest))
 
     def note_endless(self, step: int, *, is_last: bool) -> None:
-        """Say once that an evaluation was left out, unless the end of the training says it."""
+        """Leave the evaluation out, and say so once, unless the end of the training says it."""
+        self.evaluation_due = False
         if not (self._noted_endless or is_last):
             log.warning(endless_note(step, evaluates=True))
         self._noted_endless = True

@@ -50,8 +50,8 @@ class Recorder:
         self.config = config
         self.progress = progress
         self._tensors = tensors
+        # Workers that the run ever had: each has its own random streams.
         self.workers_started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
-        """Workers that the run ever had: each has its own random streams."""
         self._spec = spec_to_json(model.spec)
         self.started = perf_counter()
         self.last_report: Report | None = None
@@ -64,15 +64,11 @@ class Recorder:
         self._saved_at: float | None = None
         self._failures = SaveFailures()
         self._best = BestPolicy(progress, self._failures, policy, self._state)
-        self._unreported: dict[str, float] = {}
-        """Metrics of evaluations, and of `log`, since the last report."""
-        self.between_updates = False
-        """The last update is complete, with the evaluation and the checkpoint that were due."""
-        self.evaluation: dict[str, float] = {}
-        """Metrics of the newest evaluation."""
+        self._unreported: dict[str, float] = {}  # of evaluations and `log` since the last report
+        self.between_updates = False  # the last one is complete, with all that was due after it
+        self.evaluation: dict[str, float] = {}  # metrics of the newest one
         self.logged: dict[str, list[float]] = {}  # passed to `log` since the last line of metrics
-        self._changes: dict[str, Any] = {}
-        """Config keys that have changed since config.json was written."""
+        self._changes: dict[str, Any] = {}  # keys that have changed since config.json was written
         self._written_step = checkpoint.step if checkpoint else 0
         self._replay_step = -1
         if checkpoint is not None:
@@ -199,7 +195,6 @@ class Recorder:
         """
         progress = self.progress
         if result is None:
-            progress.evaluation_due = False
             progress.note_endless(step, is_last=self.finished)
             return
         progress.eval_steps += result.steps
