@@ -38,10 +38,12 @@ class Untold(Exception):
 RESETS: dict[str, Any] = {
     "array": lambda: OBS, "dict": lambda: {"x": OBS, "y": OBS},
     "None": lambda: None, "generator": _generator, "three": lambda: (OBS, {}, {}), "info None": lambda: (OBS, None),
-    "list": lambda: [OBS, {}],
+    "list": lambda: [OBS, {}], "parts": lambda: (OBS, OBS), "three parts": lambda: (OBS, OBS, OBS),
     "stop": lambda: _raises(StopIteration("empty"))}
 
 STEPS: dict[str, Any] = {
+    "no info": lambda: (OBS, 1.0, False, False), "numpy flags": lambda: (OBS, 1.0, np.False_, np.True_),
+    "three": lambda: (OBS, 1.0, False), "info first": lambda: (OBS, 1.0, False, {}, False),
     "four": lambda: (OBS, 1.0, False, {}), "None": lambda: None, "six": lambda: (OBS, 1.0, False, False, {}, 0),
     "array": lambda: np.zeros(5), "dict": lambda: dict.fromkeys("abcde"), "generator": _generator,
     "StopIteration": lambda: _raises(StopIteration(3)), "GeneratorExit": lambda: _raises(GeneratorExit()),

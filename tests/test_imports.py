@@ -31,6 +31,7 @@ ONLY_IN = {
 
 # What the maths may see.
 ALGORITHMS_SEE = {"numpy", "torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.keys.fields",
+                  "vantage.keys.algorithm_words",
                   "vantage.keys.schedules", "vantage.errors", "vantage.algorithms"}
 
 

@@ -8,6 +8,7 @@ import logging
 import pickle
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -341,13 +342,15 @@ def test_ctrl_c_in_train_saves_and_says_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(follow.LogLines, "show", interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with caplog.at_level(logging.INFO, "vantage"), pytest.raises(KeyboardInterrupt) as error:
         vantage.train("a2c", env=Bandit, run="run", **{**SMALL, "log_every_seconds": 0})
-    assert "stopped at step 16, saved; go on with vantage.resume('run')" in caplog.messages
+    assert str(error.value) == "stopped at step 16, saved; go on with vantage.resume('run')"
+    assert str(error.value) in caplog.messages
+    lines = traceback.format_exception(error.value)
+    assert lines[-1] == f"KeyboardInterrupt: {error.value}\n" and len(lines) <= 5, "no frames of the update"
     assert load_latest(Path("run")).step == 16
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt, match=r"go on with vantage\.resume\('own', env=\.\.\.\)$"):
         vantage.train("a2c", env=lambda: Bandit(), run="own", **{**SMALL, "log_every_seconds": 0})
-    assert "stopped at step 16, saved; go on with vantage.resume('own', env=...)" in caplog.messages
 
 
 class Interrupting(Bandit):

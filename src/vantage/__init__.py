@@ -95,9 +95,18 @@ def __getattr__(name: str) -> object:
     elif name in _MODULES:
         value = getattr(import_module(_MODULES[name]), name)
     else:
-        raise AttributeError(f"module 'vantage' has no attribute {name!r}")
+        raise AttributeError(f"module 'vantage' has no attribute {name!r}{_instead(name)}")
     globals()[name] = value
     return value
+
+
+def _instead(name: str) -> str:
+    """What a user of this module writes instead of `name`; '' for private names."""
+    if name.startswith("_"):
+        return ""
+    from vantage.keys.other_libraries import MODULE
+    from vantage.keys.suggestions import nearest
+    return f"; {MODULE[name]}" if name in MODULE else nearest(name, __all__)
 
 
 def __dir__() -> list[str]:

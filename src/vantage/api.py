@@ -35,7 +35,8 @@ def train(algorithm: Any, *groups: Group, env: Env | None = None,
     All arguments but `progress` are those of `vantage.Trainer`: `algorithm`, `groups`, `env`, `run`,
     `root`, `argv` and `keys`. `progress` shows the panel of the command in a terminal, or a line that
     updates in place in a notebook; elsewhere it logs a line every 10 s to the logger `vantage`. Ctrl-C
-    saves the run, logs how to continue it, and raises KeyboardInterrupt.
+    ends the training after the update under way, and a second one at once; both save the run and raise
+    KeyboardInterrupt with the call that continues it.
     """
     config = config_of(algorithm, groups, env, keys)
     with shown_progress(config, progress) as show:
@@ -68,9 +69,11 @@ def _to_the_end(trainer: Trainer, show: Callable[[Report], object], *,
                 show(report)
     except KeyboardInterrupt:
         step = newest_step(trainer.run) or 0
-        log.warning(f"stopped at step {step:,}, saved; go on with "
-                    f"{continuation('resume', trainer.run, trainer.config)}")
-        raise
+        text = (f"stopped at step {step:,}, saved; go on with "
+                f"{continuation('resume', trainer.run, trainer.config)}")
+        log.info(text)  # for programs that catch the error
+        # The traceback of the update that was interrupted would hide this line.
+        raise KeyboardInterrupt(text) from None
     if not trainer.has_run:  # a rank above 0, which has no directory
         return trainer.agent
     return load(trainer.run, trust=trust, **objects_of(trainer.config))

@@ -104,6 +104,11 @@ _NUMBER = re.compile("-?[0-9.]+(e-?[0-9]+)?")
 _FLAG = re.compile(rf"(?<![\w'\"/-])--([a-z][a-z-]*[a-z])(?: (?!(?:{_PROSE})\b)(-?\w(?:[\w:.,=%/-]*\w)?))?")
 
 
+def runs_command() -> bool:
+    """Whether this process runs the command `vantage`."""
+    return _Command.runs
+
+
 def for_reader(text: str) -> str:
     """`text`, which names flags, as the command's user or a Python program reads it."""
     return text if _Command.runs else with_keywords(text)

@@ -50,6 +50,8 @@ def message(*, vector: str = "sync", **options: object) -> str:
     ("None", "None"),
     ("generator", "a generator .*`yield`"),
     ("three", r"a tuple of 3 \(ndarray, dict, dict\)"),
+    ("parts", r"a tuple of 2 \(ndarray, ndarray\), which looks like the observation alone"),
+    ("three parts", r"a tuple of 3 \(ndarray, ndarray, ndarray\), which looks like the observation alone"),
 ])
 def test_an_old_or_malformed_reset_is_named_with_what_it_returned(reset: str, says: str) -> None:
     assert re.search(PLACE.format(0) + r"reset\(\) returned " + says + ".*" + RESET, text := message(reset=reset)), text
@@ -58,6 +60,10 @@ def test_an_old_or_malformed_reset_is_named_with_what_it_returned(reset: str, sa
 @pytest.mark.parametrize(("step", "says"), [
     ("four", r"a tuple of 4 \(ndarray, float, bool, dict\), \(observation, reward, done, info\) as in the old gym "
              r"library: split done in two .*"),
+    ("no info", r"a tuple of 4 \(ndarray, float, bool, bool\), which lacks info: add {} as the last"),
+    ("numpy flags", r"a tuple of 4 .*, which lacks info: add {} as the last"),
+    ("three", r"a tuple of 3 \(ndarray, float, bool\), which lacks truncated and info: add False and {}"),
+    ("info first", "info before truncated"),
     ("None", "None"), ("six", r"a tuple of 6 .*"), ("array", r"an array of float64 of shape \(5,\)"),
     ("dict", "a dict with the keys 'a', 'b', 'c', 'd', ..."), ("generator", "a generator .*")])
 @pytest.mark.parametrize("keys", [{}, {"max_episode_steps": 9}])

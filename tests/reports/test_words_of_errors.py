@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -54,7 +57,8 @@ def test_the_remedy_for_a_class_or_function_works(key: str, value: Any, message:
 @pytest.mark.parametrize("name", ["progress_remaining", "remaining", "left", "p_left"])
 def test_a_schedule_of_what_remains_is_refused(name: str) -> None:
     falling = eval(f"lambda {name}: 1e-3 * {name}")
-    with pytest.raises(vantage.ConfigError, match=rf"lr=the parameter {name} .* rises from 0 to 1"):
+    message = f"lr=<lambda>: its parameter {name} receives the progress, which rises from 0 to 1; write"
+    with pytest.raises(vantage.ConfigError, match=message):
         configure(lr=falling)
     assert configure(lr=lambda progress: 1e-3 * (1 - progress)).at("lr", 0) == 1e-3
 
@@ -62,6 +66,13 @@ def test_a_schedule_of_what_remains_is_refused(name: str) -> None:
 @pytest.mark.parametrize(("call", "message"), [
     (lambda: vantage.PPO("MlpPolicy", Bandit()),  # type: ignore[arg-type]
      r"PPO\('MlpPolicy', \.\.\.\) is how .* write vantage\.train\(vantage\.PPO, env="),
+    (lambda: vantage.PPO("MlpPolicy", env=Bandit),  # type: ignore[arg-type,call-arg]
+     r"PPO\('MlpPolicy', \.\.\.\) is how .* write vantage\.train\(vantage\.PPO, env="),
+    (lambda: vantage.PPO(n_steps=3),  # type: ignore[call-arg]
+     r"PPO has no 'n_steps'; Stable-Baselines3's n_steps is rollout_length; .* give other keys to vantage\.train\("),
+    (lambda: vantage.ACER(epoch=3), r"ACER has no 'epoch'; ACER holds only gamma"),  # type: ignore[call-arg]
+    (lambda: vantage.configure("ppo", "MlpPolicy", env=Bandit),  # type: ignore[arg-type]
+     "'MlpPolicy' is a policy of Stable-Baselines3; give network='mlp' instead"),
     (lambda: vantage.train("ppo", Bandit()), "Bandit.* is given by position; name it: env="),  # type: ignore[arg-type]
     (lambda: vantage.configure("ppo", Bandit()), "Bandit.* is given by position; name it: env="),  # type: ignore[arg-type]
     (lambda: vantage.configure("ppo"), "env is missing; give an environment"),
@@ -81,6 +92,26 @@ def test_calls_of_other_libraries_are_answered_in_one_line(call: Callable[[], ob
     with pytest.raises(vantage.ConfigError, match=message) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("policy", "remedy"), [
+    ("MlpPolicy", {"network": "mlp"}), ("CnnPolicy", {"network": "nature"}), ("MultiInputPolicy", {"network": "auto"}),
+    ("MlpLstmPolicy", {"network": "mlp", "memory": "lstm"})])
+def test_a_policy_of_stable_baselines_is_a_network_here(policy: str, remedy: dict[str, str]) -> None:
+    with pytest.raises(vantage.ConfigError, match="is a policy of Stable-Baselines3; give ") as error:
+        configure(network=policy)
+    assert all(f"{key}={value!r}" in str(error.value) for key, value in remedy.items())
+    configure(**remedy)
+
+
+def test_a_config_says_where_a_key_is() -> None:
+    config = configure()
+    for name, message in (("lr", r"write config\.optimizer\.lr$"),
+                          ("rollout_length", r"config\.runtime\.rollout_length"),
+                          ("n_steps", "n_steps is rollout_length")):
+        with pytest.raises(AttributeError, match=message):
+            getattr(config, name)
+    assert copy.deepcopy(config) == pickle.loads(pickle.dumps(config)) == config
 
 
 def test_an_algorithm_in_capitals_is_that_algorithm_and_says_how_it_is_trained() -> None:
@@ -257,3 +288,44 @@ def test_the_command_in_a_program_gives_its_output_back(capfd: pytest.CaptureFix
     print("afterwards")
     out, err = capfd.readouterr()
     assert out.endswith("}\nafterwards\n") and json.loads(out.removesuffix("afterwards\n")) and err == ""
+
+
+@pytest.mark.parametrize(("name", "answer"), [
+    ("evaluate_policy", r"write vantage\.evaluate\(agent"), ("VecNormalize", "obs_norm=True, reward_norm=True"),
+    ("make_vec_env", "env=lambda: MyEnv.., num_envs=8"), ("callbacks", r"a loop over a vantage\.Trainer"),
+    ("PPOConfig", r"vantage\.configure"), ("Traner", "did you mean Trainer"), ("trian", "did you mean train")])
+def test_the_module_answers_names_of_other_libraries_in_one_line(name: str, answer: str) -> None:
+    with pytest.raises(AttributeError, match=f"no attribute {name!r}; .*{answer}") as error:
+        getattr(vantage, name)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", [vantage.PPO, vantage.A2C, vantage.ACER, Misspelled])
+def test_the_class_of_an_algorithm_answers_methods_of_other_libraries(kind: Any) -> None:
+    for owner in (kind, kind()):
+        with pytest.raises(AttributeError, match=r"has no 'load'; write vantage\.load\(run\)"):
+            _ = owner.load
+    assert not hasattr(kind, "learn")
+
+
+def test_a_zip_of_stable_baselines_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for member, words in (("policy.pth", "of Stable-Baselines3, whose weights docs/migrate-sb3.md shows how to load; "),
+                          ("other", "is a zip file; give a run directory")):
+        path = tmp_path / f"{member}.zip"
+        with ZipFile(path, "w") as file:
+            file.writestr(member, "")
+        with pytest.raises(vantage.ConfigError, match=words):
+            vantage.load(path)
+        assert main(["evaluate", str(path)]) == 2 and words in capsys.readouterr().err
+
+
+def test_an_environment_of_the_policy_refuses_the_tuple_that_act_returns(tmp_path: Path) -> None:
+    with vantage.Trainer("ppo", env=Bandit, run=tmp_path / "run", steps=64, num_envs=2, threads=1,
+                         tensorboard=False, eval_every=0) as trainer:
+        trainer.log("mine", np.array([3.0]))
+        assert trainer.update().metrics["mine"] == 3
+        env = trainer.agent.make_env()
+        obs, _ = env.reset(seed=0)
+        with pytest.raises(vantage.ConfigError, match=r"write action, state = agent\.act\(obs, state\)"):
+            env.step(trainer.agent.act(obs))
+        assert env.step(trainer.agent.act(obs)[0])[2]

@@ -15,6 +15,7 @@ from torch import nn
 
 import vantage
 from vantage.config.code_digest import code_digest, has_changed
+from vantage.keys.object_digest import digest
 
 NET = '''
 from torch import nn
@@ -108,6 +109,42 @@ def test_a_class_without_an_import_path_is_compared_too(tmp_path: Path, caplog: 
     assert not warnings_of(caplog)
     vantage.load(run, network=unnamed(doubled=True))
     assert len(warnings_of(caplog)) == 1
+
+
+CELLS = ["import torch\nfrom torch import nn", """
+class Net(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.layer = nn.Linear(shape[0], 4)
+        self.tail = [lambda x: torch.tanh(y) for y in range(2)]
+
+    def forward(self, x):
+        for _ in range(2):
+            x = torch.relu(self.layer(x)) if x.ndim else torch.tanh(x)
+        return x{after}
+"""]
+"""A class as a notebook compiles it: after its imports, and not together with them."""
+
+
+def compiled(*units: str) -> dict[str, Any]:
+    space: dict[str, Any] = {"__name__": "of_a_notebook"}
+    for unit in units:
+        exec(compile(unit, "<cell>", "exec"), space)
+    return space
+
+
+def test_the_cells_of_a_notebook_have_the_digests_of_the_same_text_in_a_script() -> None:
+    cells = [CELLS[0], CELLS[1].format(after="")]
+    notebook, script = compiled(*cells), compiled("\n\n".join(cells))
+    assert notebook["Net"].forward.__code__.co_code != script["Net"].forward.__code__.co_code
+    assert code_digest(notebook["Net"]) == code_digest(script["Net"])
+    assert digest(notebook["Net"]) == digest(script["Net"])
+    changed = compiled(cells[0], CELLS[1].format(after=" * 2"))
+    assert code_digest(changed["Net"]) != code_digest(script["Net"])
+    named = compiled(*cells, "def layer(x): return x")
+    assert code_digest(named["Net"]) == code_digest(script["Net"]), "self.layer is not the function layer"
+    other = compiled(cells[0], cells[1].replace("torch.relu", "torch.sigmoid"))
+    assert len({code_digest(each["Net"]) for each in (other, changed, script)}) == 3
 
 
 class Window(nn.Module):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import pytest
 import torch
 from tiny import Bandit
@@ -63,8 +64,13 @@ def test_what_is_missing_is_named_with_the_call_that_takes_it(tmp_path: Path, co
         vantage.evaluate(run, **code | {"algorithm": code["algorithm"](epochs=77)})
     agent = vantage.load(run, **code | {"env": None})
     assert agent.act([0.0])[0] in (0, 1)
-    with pytest.raises(ConfigError, match=r"env=<lambda of Bandit> .* give it as env="):
+    with pytest.raises(ConfigError, match=r"env=<lambda of Bandit>, .*; write vantage\.load\("
+                                          r"'.*run', algorithm=\.\.\., network=\.\.\., env=\.\.\.\)"):
         agent.make_env()
+    with pytest.raises(ConfigError, match=r"; write vantage\.evaluate\(agent, \.\.\., env=\.\.\.\)"):
+        vantage.evaluate(agent)
+    assert vantage.evaluate(agent, env=code["env"], episodes=2) == vantage.evaluate(run, episodes=2, **code)
+    assert agent.config.env.id == "<lambda of Bandit>", "the agent keeps its config"
     assert vantage.evaluate(run, episodes=2, **code).episodes == 2
 
 
@@ -77,7 +83,9 @@ def test_an_agent_is_evaluated_without_handing_its_code_over_again(tmp_path: Pat
     with pytest.raises(ConfigError, match=r"write vantage\.evaluate\('.*run', checkpoint='latest', .*" + needs):
         vantage.evaluate(agent, checkpoint="latest")
     with pytest.raises(ConfigError, match=r"write vantage\.evaluate\('.*run', .*" + needs):
-        vantage.evaluate(agent, env=code["env"])
+        vantage.evaluate(agent, network=code["network"])
+    other = vantage.evaluate(agent, env=lambda: gym.wrappers.TransformReward(Bandit(), lambda _: 7), episodes=2)
+    assert other.returns == [7, 7], "played in the environment at hand"
 
 
 def test_an_agent_stands_for_its_run_and_code_wherever_a_run_is_taken(tmp_path: Path, code: dict[str, Any]) -> None:
@@ -113,3 +121,18 @@ def test_code_of_others_that_is_replaced_is_not_imported(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match="imports not_there:Bandit"):
         vantage.evaluate(run, episodes=2)
     assert vantage.evaluate(run, episodes=2, env=lambda: Bandit()).episodes == 2
+
+
+def test_a_run_that_exists_names_the_call_that_continues_it(tmp_path: Path, code: dict[str, Any]) -> None:
+    keys = {"steps": 64, "num_envs": 2, "rollout_length": 16, "threads": 1, "tensorboard": False, "eval_every": 0,
+            "progress": False}
+    run = tmp_path / "run"
+    vantage.train("ppo", env=Bandit, network=code["network"], run=run, **keys)
+    with pytest.raises(ConfigError) as error:
+        vantage.train("ppo", env=code["env"], network=code["network"], run=run, **keys)
+    call = f"vantage.resume({str(run)!r}, network=...)"
+    assert str(error.value) == f"{run} exists; continue it with {call}, choose another run, or leave run out"
+    assert vantage.resume(run, network=code["network"], steps=128, extend_schedule=True, progress=False).step == 128
+    for key in ("overwrite", "resume", "reset_num_timesteps"):
+        with pytest.raises(ConfigError, match=rf"{key} (is|has no counterpart).*(another run|vantage\.resume)"):
+            vantage.train("ppo", env=Bandit, **{key: True})

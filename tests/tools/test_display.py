@@ -51,7 +51,7 @@ def test_the_line_of_progress_has_the_success_rate_when_there_is_one() -> None:
     assert "success" not in progress_line(CONFIG, report(10), {"eval/mean_reward": 3.0})
     line = progress_line(CONFIG, report(10, **{"rollout/success_rate": 0.25}),
                          {"eval/mean_reward": 3.0, "eval/success_rate": 0.75})
-    assert "return -20.5  success 0.25  entropy" in line and line.endswith("evaluation 3  its success 0.75")
+    assert "return -20.5  success rate 25%  entropy" in line and line.endswith("evaluation 3, success rate 75%")
 
 
 def test_sixty_columns_hold_every_name_and_the_progress_in_one_line() -> None:

@@ -20,14 +20,15 @@ from vantage.envs.make import make_single
 from vantage.envs.policy_env import PolicyEnv
 from vantage.envs.reader import Reader
 from vantage.errors import ConfigError
-from vantage.keys.objects import shown_name
+from vantage.keys.objects import is_object, shown_name, target_of
 from vantage.keys.suggestions import method_elsewhere
 from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy
+from vantage.learning.finite import check_actions
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model
 from vantage.runs.compatibility import fitting
 from vantage.runs.files import whole_file
-from vantage.runs.handed_over import handed_over, run_of
+from vantage.runs.handed_over import handed_over, objects_of, run_of
 from vantage.runs.hub import local_path
 from vantage.runs.policy_file import SUFFIX, Description, read_policy, write_weights
 from vantage.specs import is_part
@@ -149,6 +150,10 @@ class Agent:
             raise ConfigError(f"render_mode={render_mode!r} is not rgb_array or None; `vantage "
                               "watch` opens a window")
 
+        again = "" if self.run is None else repr(str(self.run))
+        needed = "".join(f", {name}=..." for name in objects_of(self.config) if name != "env")
+        check_has_env(self, f"vantage.load({again}{needed}, env=...)")
+
         def seed_of(seed: int) -> int:
             return derive_seed(seed, "evaluate")
 
@@ -214,6 +219,7 @@ class Agent:
             chosen = distribution.mode(params)
         else:
             chosen = distribution.sample(params, generator or torch.default_generator)
+        check_actions(chosen.numpy(), self.model, tensors)
         return self.write(chosen.numpy(), single), state
 
     def _checked_state(self, state: State | None, batch: int) -> State:
@@ -231,6 +237,14 @@ class Agent:
             raise ValueError(f"the state has shapes {shapes}, observations of a batch of {batch} "
                              f"need {expected}; begin with initial_state({batch})")
         return state
+
+
+def check_has_env(agent: Agent, remedy: str) -> None:
+    """ConfigError with the call `remedy` if the agent was loaded without its environment."""
+    env = agent.config.env.id
+    if is_object(env) and target_of(env) is None:
+        raise ConfigError(f"{agent} was trained on env={env}, which a file cannot name, and was "
+                          f"loaded without it; write {remedy}")
 
 
 def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False, env: Any = None,

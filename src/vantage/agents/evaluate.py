@@ -17,7 +17,7 @@ import torch
 
 from vantage._host.seeding import derive_seed
 from vantage._host.system import available_cores
-from vantage.agents.agent import STREAM, Agent, load_for
+from vantage.agents.agent import STREAM, Agent, check_has_env, load_for
 from vantage.agents.evaluation_settings import (
     evaluation_envs,
     even_envs,
@@ -30,10 +30,10 @@ from vantage.envs.batched import is_vector
 from vantage.envs.ids import resolve_env
 from vantage.envs.make import make_environments, make_single
 from vantage.envs.vector_env import Environments
-from vantage.errors import ConfigError
-from vantage.keys.objects import shown_name
+from vantage.errors import ConfigError, for_reader
+from vantage.keys.objects import is_object, shown_name
 from vantage.learning.evaluation import play_games, result_of
-from vantage.runs.handed_over import ARGUMENTS, handed_over, objects_of
+from vantage.runs.handed_over import ARGUMENTS, handed_over
 from vantage.runs.metric_names import SUCCESS, info_means, numbers_of
 from vantage.types import Episode
 
@@ -119,7 +119,8 @@ def evaluate(run: str | Path | Agent, *, episodes: int = 100, deterministic: boo
     - `seed` seeds the environments and the sampled actions.
     - `checkpoint`: auto (best if there is one, else latest), latest, best, or a step.
     - `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 without one.
-    - `trust`, `env`, `network`, `memory` and `algorithm`: as for `vantage.load`.
+    - `trust`, `env`, `network`, `memory` and `algorithm`: as for `vantage.load`. With an agent,
+      `env` is the environment to play in.
     """
     check_games(episodes, seed, num_envs)
     objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
@@ -163,7 +164,8 @@ def evaluate_agent(agent: Agent, ways: Sequence[bool], *, episodes: int, seed: i
     with closing(envs), torch_threads(config.all_threads or available_cores()):
         for deterministic in ways:
             playing = play_games(agent.model, envs, episodes=episodes, deterministic=deterministic,
-                                 seed=env_seed, generator=action_generator(seed))
+                                 seed=env_seed, generator=action_generator(seed),
+                                 may_be_fewer=True)
             games = result_of(playing)
             results.append(_summary(agent, envs, games, episodes, deterministic=deterministic))
     return results
@@ -173,8 +175,10 @@ def _summary(agent: Agent, envs: Environments, games: list[Episode], episodes: i
              deterministic: bool) -> Evaluation:
     env_id = agent.config.env.id
     if len(games) < episodes:
-        log.warning("%d of %d games were played: %s does not reset a game without an end; give a "
-                    "time limit in env_kwargs", len(games), episodes, env_id)
+        remedy = for_reader("give --max-episode-steps, or let the environment end its episodes")
+        log.warning("%d of %d games were played, as %s has no time limit and they did not end in "
+                    "%s steps; %s", len(games), episodes, env_id, f"{envs.longest_game:,.0f}",
+                    remedy)
     scores = [game.score for game in games]
     return Evaluation(
         env=env_id,
@@ -199,24 +203,36 @@ def load_player(run: str | Path | Agent, checkpoint: str, deterministic: bool | 
     """The agent of `run`, which may be one already, and whether it takes the most probable actions.
 
     `deterministic` None follows `Agent.deterministic`. Messages name `call`, Vantage's function
-    that receives the `objects`, which the run's files cannot name.
+    that receives the `objects`, which the run's files cannot name. An agent may play in another
+    environment, and has all other code.
     """
     check_games(episodes, seed)
-    if not isinstance(run, Agent):
-        agent = load_for(call, run, checkpoint=checkpoint, trust=trust, objects=objects or {})
-    elif checkpoint != "auto" or objects:
-        source = "its run" if run.run is None else repr(str(run.run))
-        others = {} if checkpoint == "auto" else {"checkpoint": repr(checkpoint)}
-        names = [name for key, name in ARGUMENTS.items()
-                 if key in (objects or {}) or name in objects_of(run.config)]
-        words = [source, *(f"{name}={value}" for name, value in others.items()),
-                 *(f"{name}=..." for name in names)]
-        raise ConfigError(f"{run} is loaded already; to choose a checkpoint or other code, write "
-                          f"vantage.{call}({', '.join(words)})")
-    else:
+    objects = dict(objects or {})
+    if isinstance(run, Agent):
+        if checkpoint != "auto" or objects.keys() - {"env"}:
+            raise _loaded_already(run, call, checkpoint, objects)
         agent = run
+        if objects:
+            agent = replace(run, config=run.config.override(objects))
+        check_has_env(agent, f"vantage.{call}(agent, ..., env=...)")
+    else:
+        agent = load_for(call, run, checkpoint=checkpoint, trust=trust, objects=objects)
     check_sources(agent.config)
     return agent, agent.deterministic if deterministic is None else deterministic
+
+
+def _loaded_already(agent: Agent, call: str, checkpoint: str,
+                    objects: Mapping[str, Any]) -> ConfigError:
+    """The error of a choice that only the call with the agent's run has."""
+    source = "its run" if agent.run is None else repr(str(agent.run))
+    flat = agent.config.flat()
+    words = [source]
+    if checkpoint != "auto":
+        words.append(f"checkpoint={checkpoint!r}")
+    words += [f"{name}=..." for key, name in ARGUMENTS.items()
+              if key in objects or is_object(flat[key])]
+    return ConfigError(f"{agent} is loaded already; to choose a checkpoint or other code, write "
+                       f"vantage.{call}({', '.join(words)})")
 
 
 def check_games(episodes: int, seed: int, num_envs: int | None = None) -> None:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, Update
-from vantage.keys.fields import attribute_elsewhere, check_fields, key
+from vantage.keys.algorithm_words import attribute_elsewhere, explaining_arguments
+from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from vantage.types import Rollout
 
 
+@explaining_arguments
 @dataclass(frozen=True)
 class A2C:
     """Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783)."""

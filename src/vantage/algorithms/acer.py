@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, ReplayNeeds, Update
 from vantage.errors import ConfigError
-from vantage.keys.fields import attribute_elsewhere, check_fields, key
+from vantage.keys.algorithm_words import attribute_elsewhere, explaining_arguments
+from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from vantage.types import Rollout
 
 
+@explaining_arguments
 @dataclass(frozen=True)
 class ACER:
     """Actor-critic with experience replay; discrete or continuous."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, Reuse, Update
-from vantage.keys.fields import attribute_elsewhere, check_fields, key
+from vantage.keys.algorithm_words import attribute_elsewhere, explaining_arguments
+from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from vantage.types import Minibatch, Rollout
 
 
+@explaining_arguments
 @dataclass(frozen=True)
 class PPO:
     """Proximal policy optimisation.

@@ -18,8 +18,11 @@ from vantage.config.sources import is_installed
 from vantage.keys.object_digest import code_pieces, hashed
 from vantage.keys.objects import names_in
 
-_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}:"
-"""Versions of Python compile the same code to other instructions."""
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}b:"
+"""Versions of Python compile the same code to other instructions.
+
+Digests before "b" differed between a notebook and a script, so that they are not comparable.
+"""
 
 
 def code_digest(target: Any) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vantage.algorithms.a2c import A2C
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
@@ -25,7 +25,7 @@ from vantage.config.flat import CORE, FLAT_NAMES, GROUPS, flatten, of_run
 from vantage.config.num_envs import with_one_number
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Ray, Sync
-from vantage.config.unknown_keys import check_known
+from vantage.config.unknown_keys import check_known, why_no_attribute
 from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, convert, kinds_of, plain, read_json_object, type_hints
@@ -237,6 +237,13 @@ class Config:
         changed = changed_fields(self.runtime)
         common = {f.name: changed[f.name] for f in fields(kind) if f.name in changed}
         return replace(self, runtime=kind(**common))
+
+    if not TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any:
+            """AttributeError, which answers flat names of keys."""
+            if name.startswith("_") or name in GROUPS:
+                raise AttributeError(name)
+            raise AttributeError(why_no_attribute(self, name))
 
     def change(self, **values: Any) -> Config:
         """`override` by keyword."""

@@ -9,6 +9,7 @@ from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
+from vantage.keys.other_libraries import POLICIES
 from vantage.learning.config import CloningConfig, ExplorationConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
 
@@ -21,6 +22,9 @@ def keys_of(group: Group) -> dict[str, Any]:
 
     A runtime adds the key `runtime`. ConfigError for any other object.
     """
+    if isinstance(group, str) and group in POLICIES:
+        raise ConfigError(f"{group!r} is a policy of Stable-Baselines3; give {POLICIES[group]} "
+                          "instead")
     if not isinstance(group, Group):
         raise ConfigError(f"{group!r:.80} is not a group of config keys; give for example "
                           "vantage.PolicyConfig(frame_stack=4), or a key by name: frame_stack=4")

@@ -43,3 +43,11 @@ def _why_unknown(config: Config, name: str) -> str:
                 "@dataclass(frozen=True) on the class")
     near = suggestion(name, [*config.every_key(), *config.flat_keys(), *GROUPS])
     return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
+
+
+def why_no_attribute(config: Config, name: str) -> str:
+    """Why a config has no attribute `name`, with the attribute that holds the key of that name."""
+    if key := config.flat_keys().get(name):
+        return f"a config has no {name!r}; write config.{key.group}.{key.attribute}"
+    near = suggestion(name, [*config.flat_keys(), *GROUPS])
+    return f"a config has no {name!r}{near or '; config.flat() has its keys'}"

@@ -29,7 +29,7 @@ CHECK_EVERY = 100
 def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -> Bounds:
     """Flat bounds of the vector Boxes in `space` by the name of the part ("" for the whole).
 
-    They are widened by float32's rounding and shifted like the part. Images have no bounds: their
+    They are shifted like the part. Images have no bounds: their
     values are bytes, or scaled by the values that occur.
     """
     leaves = leaves_of(space)
@@ -40,16 +40,16 @@ def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -
         if part is None or part.kind != "vector":  # a set's mask is no part
             continue
         if isinstance(leaf, spaces.Box) and leaf.dtype != np.uint8:
-            bounds[name] = (_widened(leaf.low, -1e-4, part.shift),
-                            _widened(leaf.high, 1e-4, part.shift))
+            shift = np.array(part.shift or 0, np.float64)
+            bounds[name] = (leaf.low.ravel().astype(np.float64) - shift,
+                            leaf.high.ravel().astype(np.float64) - shift)
     return bounds
 
 
-def _widened(bound: Array, slack: float, shift: tuple[float, ...]) -> Array:
-    """`bound` minus `shift`, moved by `slack` relative to its size."""
-    shifted = bound.ravel().astype(np.float64) - np.array(shift or 0, np.float64)
+def _widened(bound: Array, slack: float) -> Array:
+    """`bound` moved by `slack` relative to its size, for the rounding of float32."""
     with np.errstate(over="ignore"):  # no bound is further than infinity
-        widened: Array = shifted + slack * (1 + abs(shifted))
+        widened: Array = bound + slack * (1 + abs(bound))
         return widened
 
 
@@ -85,6 +85,8 @@ class Checks:
     def __init__(self, bounds: Bounds, place: Callable[[int], str],
                  passed: Callable[[], str] = str, *, warn: bool, every: int = CHECK_EVERY) -> None:
         self._bounds = bounds
+        self._accepted = {name: (_widened(low, -1e-4), _widened(high, 1e-4))
+                          for name, (low, high) in bounds.items()}
         self._place = place
         self._passed = passed
         self._calls = 0
@@ -127,10 +129,11 @@ class Checks:
                            "size, so that values hardly fit; set reward_scale or reward=clip")
 
     def _compare_with_bounds(self, obs: Obs, lengths: Array) -> None:
-        for name, (low, high) in self._bounds.items():
+        for name, (lowest, highest) in self._accepted.items():
             part = obs[name] if isinstance(obs, Mapping) else obs
-            outside = (part < low) | (part > high)
+            outside = (part < lowest) | (part > highest)
             if outside.any():
+                low, high = self._bounds[name]
                 env, i = np.argwhere(outside)[0].tolist()
                 title = f"observation {name!r}" if name else "observation"
                 self._warn("observation", env, f"{title} has {part[env, i]:g} at index {i}, "

@@ -64,6 +64,8 @@ def check_step(result: Any) -> Result:
                 and truncated.__class__ is bool and info.__class__ is dict):
             return result
     obs, reward, terminated, truncated, info = five(result)
+    if isinstance(truncated, Mapping) and _is_flag(info):
+        raise OutcomeError(f"step() returned info before truncated; {STEP}")
     return (obs, number(reward), flag("terminated", terminated), flag("truncated", truncated),
             check_info(info))
 
@@ -72,8 +74,23 @@ def five(result: Any) -> Any:
     """`result` of a step; OutcomeError unless it is a tuple of five."""
     if isinstance(result, tuple | list) and len(result) == 5:
         return result
-    is_old = type(result) in (tuple, list) and len(result) == 4
-    raise OutcomeError(f"step() returned {shown(result)}{_OLD_STEP if is_old else ''}; {STEP}")
+    remark = _remark_on_step(result) if type(result) in (tuple, list) else ""
+    raise OutcomeError(f"step() returned {shown(result)}{remark}; {STEP}")
+
+
+def _remark_on_step(values: Any) -> str:
+    """What a step of three or four values probably lacks, in words; '' if it is unclear."""
+    if len(values) == 4 and _is_flag(values[2]) and _is_flag(values[3]):
+        return ", which lacks info: add {} as the last"
+    if len(values) == 4:
+        return _OLD_STEP
+    if len(values) == 3 and _is_flag(values[2]):
+        return ", which lacks truncated and info: add False and {}"
+    return ""
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
 
 
 def number(reward: Any) -> float:
@@ -88,7 +105,7 @@ def number(reward: Any) -> float:
 
 def flag(name: str, value: Any) -> bool:
     """`terminated` or `truncated` as a bool. 0, 1 and arrays of one flag are accepted."""
-    if isinstance(value, bool | np.bool_):
+    if _is_flag(value):
         return bool(value)
     with suppress(Exception):
         single = value.item() if getattr(value, "shape", None) is not None else value
@@ -189,9 +206,11 @@ def unpacking(error: BaseException) -> str:
         return ""
     if function == "reset":
         return f"reset() returned something else than two values ({error}); {RESET}"
-    is_old = "got 4" in str(error)
-    return (f"step() returned something else than five values ({error})"
-            f"{_OLD_STEP if is_old else ''}; {STEP}")
+    remark = ""
+    if "got 4" in str(error):
+        remark = (f": four are (observation, reward, done, info) {_OLD}, whose done is split in "
+                  "terminated and truncated, or lack info")
+    return f"step() returned something else than five values ({error}){remark}; {STEP}"
 
 
 class Checked(gym.Wrapper[Any, Any, Any, Any]):
@@ -213,7 +232,7 @@ def _old_reset(result: Any) -> str:
     """A remark if `result` is likely an observation without info."""
     if result is None or isinstance(result, str | bytes) or hasattr(type(result), "__next__"):
         return ""
-    if isinstance(result, tuple) and len(result) == 3:
+    if isinstance(result, tuple) and len(result) == 3 and isinstance(result[2], Mapping):
         return ""
     return f", which looks like the observation alone, {_OLD}"
 

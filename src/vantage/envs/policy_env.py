@@ -59,6 +59,10 @@ class PolicyEnv(gym.Env[Any, Any]):
         """Take one action without a batch axis. After an episode's end, call `reset` first."""
         if self._over:
             raise gym.error.ResetNeeded("no episode is under way: call reset() first")
+        if isinstance(action, tuple) and not isinstance(self._space, gym.spaces.Tuple):
+            raise ConfigError("the action is a tuple, such as agent.act(obs) returns with the "
+                              "policy's state: write action, state = agent.act(obs, state), then "
+                              "env.step(action)")
         row = np.asarray(action) if self._space is None else to_row(action, self._space)
         step = self._envs.step(self._for_all(row))
         self._over = any(episode.env == 0 for episode in step.episodes)

@@ -76,8 +76,8 @@ class TensorEnvironments:
                               "tensors; leave it out, and subtract the offsets in the environment")
         space = vector.single_observation_space
         kinds = config.kinds_of_parts
-        self._has_limit = own_time_limit(vector) is not None
-        self.longest_game = math.inf if self._has_limit else float(longest_game)
+        self.is_endless = own_time_limit(vector) is None
+        self.longest_game = float(longest_game) if self.is_endless else math.inf
         with named_errors(self._where), self._limit:
             obs, info = check_reset(vector.reset(seed=seeds.of(0, 0)))
             if not is_tensors(obs):
@@ -111,7 +111,7 @@ class TensorEnvironments:
 
     def cut_games_after(self, steps: int) -> None:
         """Cut later games without a time limit after `steps`."""
-        if not self._has_limit:
+        if self.is_endless:
             self.longest_game = float(steps)
 
     def reset(self, snapshot: Snapshot | None = None) -> First:

@@ -18,7 +18,7 @@ from vantage.errors import ConfigError
 from vantage.keys.import_paths import colon_form
 from vantage.keys.json_text import parse, shown
 from vantage.keys.objects import ObjectName, is_code, named
-from vantage.keys.other_libraries import METHODS
+from vantage.keys.other_libraries import POLICIES
 from vantage.keys.schedules import Schedule, coefficient, parse_number
 from vantage.keys.suggestions import nearest
 
@@ -81,14 +81,6 @@ def check_fields(instance: Any) -> None:
     """
     kind = instance.__class__
     hints = type_hints(kind)
-    first = next((getattr(instance, f.name) for f in fields(instance)), None)
-    if isinstance(first, str) and re.fullmatch(r"\w+Policy", first):
-        name = kind.__name__
-        if kind.__module__.startswith("vantage."):
-            name = f"vantage.{name}"
-        raise ConfigError(f"{kind.__name__}({first!r}, ...) is how Stable-Baselines3 is called; "
-                          f"{kind.__name__} holds hyperparameters here: write vantage.train("
-                          f"{name}, env=..., steps=...)")
     for f in fields(instance):
         hint = hints[f.name]
         value = getattr(instance, f.name)
@@ -100,18 +92,13 @@ def check_fields(instance: Any) -> None:
         _check(f.name, value, f.metadata)
 
 
-def attribute_elsewhere(algorithm: object, name: str) -> Any:
-    """The `__getattr__` of an algorithm: what to write for a method of other libraries."""
-    if text := METHODS["an algorithm"].get(name):
-        raise AttributeError(f"{type(algorithm).__name__} has no {name!r}; {text}")
-    # Raises the error that led here, which may be one within a property.
-    return object.__getattribute__(algorithm, name)
-
-
 def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
     """ConfigError for a value that the `rules` of `key` do not allow."""
     choices = rules.get("choices")
     if choices and value not in choices and not (rules["open"] and is_code(value)):
+        if isinstance(value, str) and value in POLICIES:
+            raise ConfigError(f"{name}={value!r} is a policy of Stable-Baselines3; give "
+                              f"{POLICIES[value]}")
         class_path = ""
         if rules["open"]:
             class_path = colon_form(value) or ", module:Class"

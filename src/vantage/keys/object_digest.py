@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dis
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import CodeType, FunctionType, MethodType, ModuleType
@@ -12,6 +14,8 @@ from vantage.keys.objects import import_path, parts
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 _LISTED = (list, tuple, set, frozenset, dict, partial, FunctionType, type)
+_LEFT_OUT = ("CACHE", "EXTENDED_ARG", "PRECALL", "PUSH_NULL")
+"""Instructions that only prepare others."""
 _DEEPEST = 8
 """Levels of objects within objects; what lies deeper does not count."""
 
@@ -74,7 +78,7 @@ def _pieces(value: Any, depth: int, seen: set[int]) -> Iterator[str]:
 
 def code_pieces(code: CodeType, doc: str | None = None) -> Iterator[str]:
     """Instructions, names and constants of `code` and of the functions within it, without `doc`."""
-    yield code.co_code.hex()
+    yield repr(_instructions(code))
     yield repr((code.co_names, code.co_varnames, code.co_freevars))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -83,3 +87,22 @@ def code_pieces(code: CodeType, doc: str | None = None) -> Iterator[str]:
             yield repr(sorted(constant, key=repr))
         else:  # without a docstring, None is in its place
             yield repr(None if constant == doc else constant)
+
+
+def _instructions(code: CodeType) -> list[tuple[str, Any]]:
+    """The instructions of `code`, the same wherever its text is compiled.
+
+    Python compiles `torch.tanh(x)` to the call of a method or of an attribute, depending on whether
+    the same unit imports torch. The cells of a notebook are units of their own.
+    """
+    listed = [each for each in dis.get_instructions(code) if each.opname not in _LEFT_OUT]
+    places = [each.offset for each in listed]
+    found: list[tuple[str, Any]] = []
+    for each in listed:
+        value: Any = each.arg
+        if each.opcode in dis.hasjrel or each.opcode in dis.hasjabs:
+            value = bisect_left(places, each.argval)
+        elif each.opcode in dis.hasname:
+            value = each.argval
+        found.append(("LOAD_ATTR" if each.opname == "LOAD_METHOD" else each.opname, value))
+    return found

@@ -7,6 +7,7 @@ carries the object along with it. Objects are pickled for processes only, never 
 
 from __future__ import annotations
 
+import dis
 import inspect
 import sys
 import traceback
@@ -256,8 +257,9 @@ def _unsendable(value: Any, seen: set[int]) -> tuple[str, str] | None:
 
 
 def names_in(code: CodeType) -> dict[str, None]:
-    """The names of global variables and attributes in `code` and in the functions within it."""
-    names = dict.fromkeys(code.co_names)
+    """The names of global variables in `code` and in the functions within it."""
+    names = {str(each.argval): None for each in dis.get_instructions(code)
+             if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             names |= names_in(constant)

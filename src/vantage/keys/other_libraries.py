@@ -7,6 +7,8 @@ from collections.abc import Mapping
 _PRIVILEGED = (
     "is {critic_obs}: parts of a Dict observation for the critic alone, with {separate} true")
 
+_RESUME = "is `vantage resume RUN` or `vantage.resume(run)`, which continue a run; leave it out here"
+
 LIBRARIES: Mapping[str, Mapping[str, str]] = {
     "Stable-Baselines3's": {
         "learning_rate": "is {lr}",
@@ -33,7 +35,8 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "optimizer_class": "is {optimizer}",
         "progress_bar": "is progress of `vantage.train`, shown by default",
         "reset_num_timesteps":
-            "is `vantage.resume` with the new total of {steps} and extend_schedule=True",
+            "is `vantage.resume` with the new total of {steps} and extend_schedule=True; without, "
+            "a run begins anew",
         "log_interval": "is {log_every_seconds}",
         "stats_window_size": "is {return_window}",
         "save_freq": "is {save_every}",
@@ -139,6 +142,10 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "no_cuda": "is {device} cpu",
     },
     "other libraries'": {
+        "overwrite": "has no counterpart: name another --run, or leave --run out, which numbers runs",
+        "resume": _RESUME,
+        "restore": _RESUME,
+        "load_if_exists": _RESUME,
         "discount": "is {gamma}",
         "algorithm": "is {algo}",
     },
@@ -148,6 +155,51 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
 KEYS: Mapping[str, tuple[str, str]] = {
     name: (library, text) for library, names in LIBRARIES.items() for name, text in names.items()}
 """By a key's name elsewhere: its library, in the genitive, and what a user gives instead."""
+
+POLICIES: Mapping[str, str] = {
+    "MlpPolicy": "--network mlp",
+    "CnnPolicy": "--network nature",
+    "MultiInputPolicy": "--network auto, which fits each part of a Dict",
+    "MlpLstmPolicy": "--network mlp and --memory lstm",
+    "CnnLstmPolicy": "--network nature and --memory lstm",
+    "MultiInputLstmPolicy": "--network auto and --memory lstm",
+}
+"""What a user gives instead of the policies of Stable-Baselines3."""
+
+_VECTOR = "write vantage.train(algorithm, env=lambda: MyEnv(), num_envs=8)"
+_LOOP = "its work is the body of a loop over a vantage.Trainer, see docs/callbacks.md"
+_TRAINED = "write agent = vantage.train(\"ppo\", env=..., steps=...)"
+
+MODULE: Mapping[str, str] = {
+    "evaluate_policy": "write vantage.evaluate(agent, episodes=20)",
+    "make_vec_env": _VECTOR,
+    "make_env": _VECTOR,
+    "make": "give env=\"CartPole-v1\" to vantage.train, or write gymnasium.make",
+    "DummyVecEnv": _VECTOR,
+    "SubprocVecEnv": f"{_VECTOR[:-1]}, vector=\"async\")",
+    "VecNormalize": "give obs_norm=True, reward_norm=True or value_norm=\"popart\" to vantage.train",
+    "VecFrameStack": "give frame_stack=4 to vantage.train",
+    "VecMonitor": "not needed: every episode is recorded",
+    "Monitor": "not needed: every episode is recorded, with the numbers in its last info",
+    "check_env": "not needed: every step is checked",
+    "callbacks": _LOOP,
+    "BaseCallback": _LOOP,
+    "EvalCallback": "give eval_every=10_000 and eval_episodes=20 to vantage.train",
+    "CheckpointCallback": "give save_every=10_000 to vantage.train",
+    "StopTrainingOnRewardThreshold": "give stop_at_eval=475 to vantage.train",
+    "RecurrentPPO": "write vantage.train(\"ppo\", env=..., memory=\"lstm\")",
+    "MaskablePPO": "write vantage.train(\"ppo\", env=...), with action_masks() of the environment",
+    "A3C": "write vantage.train(\"a3c\", env=..., steps=...)",
+    "PPOConfig": "write vantage.configure(\"ppo\", env=..., lr=...)",
+    "Algorithm": _TRAINED,
+    "learn": _TRAINED,
+    "fit": _TRAINED,
+    "predict": "write agent.act(obs), which returns the action and the state",
+    "save": "write agent.save(\"policy.safetensors\")",
+    "continue_training": "write vantage.resume(agent, steps=..., extend_schedule=True)",
+    "tune": "write vantage.search(...)",
+}
+"""Names of functions and classes in other libraries, by what a user of this module writes."""
 
 METHODS: Mapping[str, Mapping[str, str]] = {
     "an algorithm": {

@@ -246,7 +246,7 @@ def _check_direction(function: Callable[[float], float], name: str) -> None:
     except (TypeError, ValueError):  # of a function written in C
         return
     if parameters and re.search("remain|left", parameters[0], re.IGNORECASE):
-        raise ConfigError(f"the parameter {parameters[0]} of {name} is the progress here, which "
+        raise ConfigError(f"{name}: its parameter {parameters[0]} receives the progress, which "
                           "rises from 0 to 1; write for example lambda progress: "
                           "1e-3 * (1 - progress)")
 

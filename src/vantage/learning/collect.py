@@ -17,6 +17,7 @@ from vantage.envs.interface import First, Step
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.learning.bootstrap import values_at_limits
+from vantage.learning.finite import check_actions
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.mlp_arrays import MlpArrays
@@ -87,7 +88,7 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
             else:
                 actions = act_by_arrays(arrays, rows, t, generator)
             before = perf_counter()
-            step = step_envs(envs, actions)
+            step = step_envs(envs, actions, model, rollout.obs, t)
             env_seconds += perf_counter() - before
             store(rows, t, step)
             if rollout.bootstraps is not None:
@@ -106,11 +107,18 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
 
 
 @torch.enable_grad()
-def step_envs(envs: Environments, actions: Tensor | np.ndarray) -> Step:
-    """One step of the environments, with gradients enabled for those that compute their own."""
+def step_envs(envs: Environments, actions: Tensor | np.ndarray, model: ActorCritic, obs: Obs,
+              row: int | None = None) -> Step:
+    """One step of the environments, with gradients enabled for those that compute their own.
+
+    NonFiniteError for actions of `model` that are not finite; `obs`, or its `row`, led to them.
+    Environments in tensors take any, as a check would wait for the device.
+    """
     chosen: Any = actions
-    if not envs.takes_tensors and isinstance(actions, Tensor):
-        chosen = actions.cpu().numpy()
+    if not envs.takes_tensors:
+        if isinstance(actions, Tensor):
+            chosen = actions.cpu().numpy()
+        check_actions(chosen, model, obs, row)
     return envs.step(chosen)
 
 

@@ -5,6 +5,7 @@ Nothing is learned or drawn here.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
@@ -14,13 +15,18 @@ import torch
 from torch import Tensor
 
 from vantage.envs.vector_env import Environments
-from vantage.errors import ConfigError
+from vantage.errors import ConfigError, for_reader
 from vantage.learning.act_inputs import to_numpy
 from vantage.learning.collect import Position, reset_envs, step_envs
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode
 
+log = logging.getLogger(__name__)
+
 Result = TypeVar("Result")
+
+NOTED_STEPS = 2_000
+"""Steps without the end of a game after which a warning says so."""
 
 
 def result_of(games: Generator[None, None, Result]) -> Result:
@@ -34,15 +40,16 @@ def result_of(games: Generator[None, None, Result]) -> Result:
 
 @torch.no_grad()
 def play_games(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
-               generator: torch.Generator,
-               seed: int | None = None) -> Generator[None, None, list[Episode]]:
+               generator: torch.Generator, seed: int | None = None,
+               may_be_fewer: bool = False) -> Generator[None, None, list[Episode]]:
     """Play `episodes` games, yielding before every step; returns them in the order of their ends.
 
     With a `seed` these are the first games of that seed, else the next ones. Each environment plays
     a fixed share of the games, its first ones: otherwise short games would be counted more often
     than long ones. If there are more environments than games, the games of some do not count. A
     game that reaches `envs.longest_game` steps is cut, and is then the last of its environment,
-    which cannot be reset.
+    which cannot be reset. With `may_be_fewer`, a cut game is also the last of an environment that
+    could be, as long as no game has ended by itself, and long silence is explained.
     """
     _check_fits(model, envs)
     share, rest = divmod(episodes, envs.num_envs)
@@ -52,11 +59,17 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
     scores = np.zeros(envs.num_envs)
     lengths = np.zeros(envs.num_envs, np.int64)
     finished: list[Episode] = []
+    steps = 0
+    has_end = not (may_be_fewer and envs.is_endless)
     while any(remaining):
         yield
+        steps += 1
+        if steps == NOTED_STEPS and not has_end:
+            log.warning(endless_note(steps, int(envs.longest_game)))
         params, state = model.step(position.obs, position.is_first, position.state,
                                    position.action_mask)
-        step = step_envs(envs, choose(model, params, generator, deterministic=deterministic))
+        step = step_envs(envs, choose(model, params, generator, deterministic=deterministic),
+                         model, position.obs)
         position = Position.after(step, state, device)
         is_first = to_numpy(step.is_first)
         scores = np.where(is_first, 0.0, scores + to_numpy(step.rewards))
@@ -66,11 +79,21 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
             if env not in ended:
                 ended[env] = Episode(env, float(scores[env]), int(lengths[env]))
                 remaining[env] = min(remaining[env], 1)
+        has_end = has_end or any(each.length < envs.longest_game for each in ended.values())
         for env, episode in ended.items():
+            if not has_end:
+                remaining[env] = min(remaining[env], 1)
             if remaining[env]:
                 remaining[env] -= 1
                 finished.append(episode)
     return finished
+
+
+def endless_note(steps: int, longest: int) -> str:
+    """Why games take long, for a person."""
+    return for_reader(f"no game has ended in {steps:,} steps, and the environment has no time "
+                      f"limit: games are cut after {longest:,} steps; give --max-episode-steps to "
+                      "cut them earlier")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +126,8 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
         params, values, state = model.step_with_values(
             position.obs, position.is_first, position.state, position.action_mask)
         yield GameStep(float(values[0]), score, length, agents == 0)
-        step = step_envs(envs, choose(model, params, generator, deterministic=deterministic))
+        step = step_envs(envs, choose(model, params, generator, deterministic=deterministic),
+                         model, position.obs)
         position = Position.after(step, state, device)
         if agents == 0:
             score = 0.0

@@ -59,8 +59,10 @@ class ActorCritic(nn.Module):
         self.scales = self.preprocessor.scales
         self.groups = self.preprocessor.groups
         inputs = tuple(group.spec for group in self.groups)
-        self.actor = Trunk(policy, inputs[:len(self.preprocessor.shared)])
-        self.critic = Trunk(policy, inputs) if policy.separate else None
+        titles = tuple(self.keys[group.places[0]] for group in self.groups if self.keys)
+        shared = len(self.preprocessor.shared)
+        self.actor = Trunk(policy, inputs[:shared], titles[:shared])
+        self.critic = Trunk(policy, inputs, titles) if policy.separate else None
         actor_features = self.actor.out_features
         critic_features = (self.critic or self.actor).out_features
         self.policy_head = make_head(actor_features, spec.action, policy)

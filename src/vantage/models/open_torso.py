@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
+from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,17 +25,21 @@ class OpenTorso(nn.Module):
 
     network: nn.Module
 
-    def __init__(self, path: str, shape: tuple[int, ...], *, is_image: bool) -> None:
+    def __init__(self, path: str, shape: tuple[int, ...], *, is_image: bool,
+                 part: str = "") -> None:
+        """`part` names the observation's part, for messages; '' for a whole observation."""
         super().__init__()
         self.is_image = is_image
         factory = load_class(path, what="network")
         try:
+            _check_parameters(factory)
             built = factory if isinstance(factory, nn.Module) else factory(shape)
             # A function may return the same module again, for the critic and for evaluations.
             built = built if isinstance(factory, type) else copy.deepcopy(built)
             self.add_module("network", built)  # TypeError if it is no module
             with torch.no_grad():
                 features = self.network(torch.zeros(2, *shape))
+                _check_tensor(features)
                 alike = _same_in_both_modes(self.network, shape)
             self.out_features = int(getattr(self.network, "out_features", features.shape[-1]))
             if features.shape != (2, self.out_features):
@@ -43,9 +50,15 @@ class OpenTorso(nn.Module):
                 raise ValueError(f"its weights are {other.pop()}; keep them float32, and compute "
                                  "in another precision within torch.autocast")
         except Exception as error:
-            raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: "
-                              f"{error!r}{line_of(error, path)}; it must be an nn.Module, or its "
-                              "class or a function that builds it from the shape, here "
+            seen = f"observations {list(shape)}"
+            fault = str(error) if isinstance(error, _Unfit) else repr(error)
+            hint = _hint(error)
+            if part:
+                seen = f"the observation part {part!r} of shape {list(shape)}"
+                hint += "; each part gets a network of its own"
+            raise ConfigError(f"network={path!r} cannot be used for {seen}: "
+                              f"{fault}{line_of(error, path)}{hint}; it must be an nn.Module, or "
+                              "its class or a function that builds it from the shape, here "
                               f"{tuple(shape)}, and map [N, *shape] to [N, out_features]"
                               ) from error
         if not alike:
@@ -68,3 +81,31 @@ def _same_in_both_modes(network: nn.Module, shape: tuple[int, ...]) -> bool:
             torch.manual_seed(0)
             features.append(network.train(training)(x))
     return torch.allclose(features[0], features[1], equal_nan=True)
+
+
+def _check_parameters(factory: Any) -> None:
+    """Refuse a class or function that takes the observation space, as in other libraries."""
+    with suppress(ValueError, TypeError):  # of a class without a signature
+        first = next(iter(inspect.signature(factory).parameters), "")
+        if "space" in first and not isinstance(factory, nn.Module):
+            raise _Unfit(f"its parameter {first} receives the shape of the observation, a "
+                              "tuple, and no space; write __init__(self, shape), without "
+                              "features_dim")
+
+
+class _Unfit(Exception):
+    """What is wrong with a network, in words."""
+
+
+def _check_tensor(features: Any) -> None:
+    if not isinstance(features, Tensor):
+        kind = "None" if features is None else f"a {type(features).__name__}"
+        raise _Unfit(f"forward returned {kind}; return one tensor")
+
+
+def _hint(error: Exception) -> str:
+    """What to write instead where a shape was taken for a number."""
+    text = str(error)
+    if isinstance(error, TypeError) and "tuple" in text:
+        return "; the shape is a tuple: write shape[0] for the number of a vector's elements"
+    return ""

@@ -230,8 +230,9 @@ def torso_name(network: str, part: ArraySpec, *, beside_image: bool = False) -> 
     return "minatar" if side >= MINATAR_LEAST else "mlp"
 
 
-def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = False) -> nn.Module:
-    """The torso for stacks of `part`."""
+def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = False,
+               title: str = "") -> nn.Module:
+    """The torso for stacks of `part`, which messages call `title`; '' is a whole observation."""
     shape = (part.shape[0] * policy.frame_stack, *part.shape[1:])
     name = torso_name(policy.network, part, beside_image=beside_image)
     if name == "mlp":
@@ -249,4 +250,4 @@ def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = Fa
         raise ConfigError(f"norm={policy.norm} is not for network={name}; leave it out")
     if name == "impala":
         return ImpalaTorso(shape, init=policy.init)
-    return OpenTorso(name, shape, is_image=part.kind == "image")
+    return OpenTorso(name, shape, is_image=part.kind == "image", part=title)

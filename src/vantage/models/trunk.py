@@ -18,11 +18,14 @@ from vantage.types import ArraySpec, State
 class Trunk(nn.Module):
     """One torso per input, their features side by side, then the memory if there is one."""
 
-    def __init__(self, policy: PolicyConfig, parts: tuple[ArraySpec, ...]) -> None:
+    def __init__(self, policy: PolicyConfig, parts: tuple[ArraySpec, ...],
+                 titles: tuple[str, ...] = ()) -> None:
+        """`titles` are the names of the `parts` of a Dict, for messages."""
         super().__init__()
         beside_image = any(part.kind == "image" for part in parts)
         self.torsos = nn.ModuleList(
-            make_torso(part, policy, beside_image=beside_image) for part in parts)
+            make_torso(part, policy, beside_image=beside_image, title=title)
+            for part, title in zip(parts, titles or [""] * len(parts), strict=True))
         self.out_features = sum(cast(int, torso.out_features) for torso in self.torsos)
         self.bptt = policy.bptt
         self.memory: Memory | None = None

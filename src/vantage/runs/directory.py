@@ -77,7 +77,7 @@ class RunDirectory:
                 meta["digests"] = codes
             if codes := code_digests(config):
                 meta[_CODE] = codes
-            made = path = make_directory(path, folder_of(config, root))
+            made = path = make_directory(path, folder_of(config, root), config)
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.
             write_atomically(path / "config.json", text)

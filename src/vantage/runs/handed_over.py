@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
@@ -12,8 +12,8 @@ from typing import Any
 from vantage.config.algorithms import name_and_values
 from vantage.config.code_digest import code_digest, has_changed
 from vantage.config.config import Config
-from vantage.errors import ConfigError
-from vantage.keys.fields import convert, in_short
+from vantage.errors import ConfigError, runs_command
+from vantage.keys.fields import convert, in_short, read_json_object
 from vantage.keys.import_paths import load_class
 from vantage.keys.object_digest import digest
 from vantage.keys.objects import ObjectName, is_code, is_object, source_text
@@ -69,17 +69,40 @@ def check_objects(config: Config, objects: Mapping[str, Any], source: object, ca
                           f"{again})")
 
 
-def continuation(call: str, run: object, config: Config, **arguments: object) -> str:
+def continuation(call: str, run: object, config: Config, needed: Collection[str] | None = None, /,
+                 **arguments: object) -> str:
     """The call of Vantage's function `call` that continues a run, with the objects that it needs.
+
+    These are the arguments `needed`, by default the objects of `config`.
 
     A class or function has its name in the caller's program; other objects are "...".
     """
     words = [repr(str(run))]
-    for name, each in objects_of(config).items():
-        own = getattr(each.target, "__name__", "")
+    objects = objects_of(config)
+    for name in objects if needed is None else [*ARGUMENTS.values()]:
+        if needed is not None and name not in needed:
+            continue
+        own = getattr(objects[name].target, "__name__", "") if name in objects else ""
         words.append(f"{name}={own if own.isidentifier() else '...'}")
     words += [f"{name}={value}" for name, value in arguments.items()]
     return f"vantage.{call}({', '.join(words)})"
+
+
+def resuming(run: Path, config: Config) -> str:
+    """The command or the call that continues a run, in the words of who reads it."""
+    if runs_command():
+        return f"`vantage resume {run}`"
+    saved: Mapping[str, Any] = {}
+    with suppress(ConfigError, OSError, ValueError):
+        saved = read_json_object((run / "config.json").read_text(), source=str(run))
+    env = saved.get("env")
+    policy = saved.get("policy")
+    names = {"algorithm": saved.get("algo"),
+             "env": env.get("id") if isinstance(env, Mapping) else "",
+             **{name: policy.get(name) if isinstance(policy, Mapping) else ""
+                for name in ("network", "memory")}}
+    needed = {name for name, value in names.items() if is_object(str(value))}
+    return continuation("resume", run, config, needed)
 
 
 def objects_of(config: Config) -> dict[str, ObjectName]:

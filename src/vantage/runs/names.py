@@ -12,6 +12,7 @@ from pathlib import Path
 from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.keys.objects import folder_name
+from vantage.runs.handed_over import resuming
 
 
 def folder_of(config: Config, root: Path) -> Path:
@@ -25,14 +26,14 @@ def directory_name(name: str) -> str:
     return re.sub(r"[/:\\\s<>]+", "-", name).strip("-.") or "env"
 
 
-def make_directory(path: Path | None, numbered: Path) -> Path:
+def make_directory(path: Path | None, numbered: Path, config: Config) -> Path:
     """Make the directory `path`, or `numbered` with the next free number."""
     (path or numbered).parent.mkdir(parents=True, exist_ok=True)
     if path is not None:
         if path.exists():
             remedy = "choose another --run"
             if (path / "config.json").exists():
-                remedy = f"continue it with `vantage resume {path}`, or {remedy}"
+                remedy = f"continue it with {resuming(path, config)}, {remedy}, or leave --run out"
             raise ConfigError(f"{path} exists; {remedy}")
         path.mkdir()
         return path

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -88,6 +90,9 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
                               "it out")
         return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code, objects=objects,
                                          call=call))
+    if path.is_file() and is_zipfile(path):
+        raise ConfigError(f"{path} is a zip file{_kind_of_zip(path)}; give a run directory, or a "
+                          f"file that ends in {SUFFIX}")
     run = RunDirectory.open(path, trust=trust, runs_code=runs_code, objects=objects, call=call)
     saved = load_named(run.path, checkpoint, key=key)
     progress = saved.state["progress"]
@@ -104,6 +109,14 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
                               str(saved.path.relative_to(run.path)), scores)
     tensors = saved.tensors.get(EMA, saved.tensors["model"])
     return SavedPolicy(tensors, description, saved.tensors.get("rewards"))
+
+
+def _kind_of_zip(path: Path) -> str:
+    """Whose zip file it is, and how its weights are read, if it is of Stable-Baselines3."""
+    with suppress(BadZipFile, OSError), ZipFile(path) as file:
+        if "policy.pth" in file.namelist():
+            return " of Stable-Baselines3, whose weights docs/migrate-sb3.md shows how to load"
+    return ""
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Description) -> None:

@@ -16,6 +16,7 @@ from vantage.agents.evaluation_settings import (
     torch_threads,
 )
 from vantage.config.config import Config
+from vantage.envs.interface import LONGEST_GAME
 from vantage.envs.make import make_environments
 from vantage.learning.evaluation import play_games
 from vantage.models.actor_critic import ActorCritic
@@ -67,16 +68,20 @@ class Evaluator:
         self._envs.close()
 
     def evaluate(self, model: ActorCritic, step: int, *, longest_game: int,
-                 best: float | None = None) -> Generator[None, None, EvaluationResult]:
+                 best: float | None = None
+                 ) -> Generator[None, None, EvaluationResult | None]:
         """Play `config.run.eval_episodes` games, yielding before each step.
 
         `acts_most_probably` says by which actions; except on Atari, the same games are also played
         the other way, which is logged and decides nothing. A mean that reaches `best` or
         `stop_at_eval` was perhaps lucky, so as many new games are played then, and they decide.
-        Games without a time limit are cut after `longest_game` steps.
+        Games without a time limit are cut after `longest_game` steps. 0: no game of the training has
+        ended, so that those here may have no end either; without a time limit the result is None.
         """
+        if longest_game == 0 and self._envs.is_endless:
+            return None
         seed = derive_seed(self._config.run.seed, "eval games", step)
-        self._envs.cut_games_after(longest_game)
+        self._envs.cut_games_after(longest_game or LONGEST_GAME)
         with torch_threads(self._config.all_threads):  # data-parallel ranks wait meanwhile
             games, reached = yield from self._first_games(model, step, seed)
             played = list(games)

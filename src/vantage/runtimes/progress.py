@@ -5,6 +5,7 @@ No learning or files here.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,10 @@ from vantage.envs.interface import LONGEST_GAME
 from vantage.learning.adaptive_rate import APPROX_KL
 from vantage.runs.metric_names import info_metrics, numbers_of
 from vantage.runs.validation import COUNTERS, FLAGS
+from vantage.runtimes.steps import endless_note
 from vantage.types import Episode
+
+log = logging.getLogger(__name__)
 
 _SAVED = (*COUNTERS, *FLAGS, "best_return")
 
@@ -114,6 +118,7 @@ class Progress:
         """Further metrics, of the runtime."""
         self._rates: dict[str, float] = {}
         """The losses and rates of the last metrics."""
+        self._noted_endless = False
         self.learning_rate: float | None = None
         """The mean learning rate of the last update; None before the first."""
         self.divergence: float | None = None
@@ -174,14 +179,21 @@ class Progress:
         self._sum.episodes = ()
 
     def longest_game(self) -> int:
-        """Step limit of evaluation games: ten times the longest recent game.
+        """Step limit of evaluation games: ten times the longest recent game; 0 before the first.
 
         It bounds the games of a policy that is stuck in an environment without a time limit.
         """
         longest = max((length for _, length in self.recent), default=0)
         if longest == 0:
-            return LONGEST_GAME
+            return 0
         return min(LONGEST_GAME, max(SHORTEST_CUT, 10 * longest))
+
+    def note_endless(self, step: int, *, is_last: bool) -> None:
+        """Leave the evaluation out, and say so once, unless the end of the training says it."""
+        self.evaluation_due = False
+        if not (self._noted_endless or is_last):
+            log.warning(endless_note(step, evaluates=True))
+        self._noted_endless = True
 
     def may_evaluate(self, games: int, share: float) -> bool:
         """Another evaluation, and that of the final policy, keep to `share` of the training steps.

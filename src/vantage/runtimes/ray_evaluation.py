@@ -24,7 +24,8 @@ CLOSE_SECONDS = 1.0
 class RemoteEvaluation:
     """An evaluation that has ended."""
 
-    result: EvaluationResult
+    result: EvaluationResult | None
+    """None if it was left out."""
     seconds: float
     step: int
     policy: Groups

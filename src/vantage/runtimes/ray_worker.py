@@ -150,7 +150,7 @@ class RayWorker:
 
     @returning_errors
     def evaluate(self, spec: EnvSpec, weights: Arrays, step: int, longest_game: int,
-                 best: float | None) -> tuple[EvaluationResult, float]:
+                 best: float | None) -> tuple[EvaluationResult | None, float]:
         """Play the games of an evaluation; returns its result, and seconds."""
         started = perf_counter()
         config: Config = unpack(self._arguments[0])

@@ -26,7 +26,7 @@ from vantage.runtimes.evaluator import EvaluationResult
 from vantage.runtimes.own_algorithm import OwnAlgorithm
 from vantage.runtimes.progress import Progress, mean_of_each
 from vantage.runtimes.save_failures import SaveFailures
-from vantage.runtimes.steps import is_due, stop_in_words
+from vantage.runtimes.steps import endless_note, is_due, stop_in_words
 from vantage.runtimes.summary import write_summary
 from vantage.types import Report
 
@@ -50,8 +50,8 @@ class Recorder:
         self.config = config
         self.progress = progress
         self._tensors = tensors
+        # Workers that the run ever had: each has its own random streams.
         self.workers_started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
-        """Workers that the run ever had: each has its own random streams."""
         self._spec = spec_to_json(model.spec)
         self.started = perf_counter()
         self.last_report: Report | None = None
@@ -64,16 +64,11 @@ class Recorder:
         self._saved_at: float | None = None
         self._failures = SaveFailures()
         self._best = BestPolicy(progress, self._failures, policy, self._state)
-        self._unreported: dict[str, float] = {}
-        """Metrics of evaluations, and of `log`, since the last report."""
-        self.between_updates = False
-        """The last update is complete, with the evaluation and the checkpoint that were due."""
-        self.evaluation: dict[str, float] = {}
-        """Metrics of the newest evaluation."""
-        self.logged: dict[str, list[float]] = {}
-        """Values passed to `log` since the last line of metrics."""
-        self._changes: dict[str, Any] = {}
-        """Config keys that have changed since config.json was written."""
+        self._unreported: dict[str, float] = {}  # of evaluations and `log` since the last report
+        self.between_updates = False  # the last one is complete, with all that was due after it
+        self.evaluation: dict[str, float] = {}  # metrics of the newest one
+        self.logged: dict[str, list[float]] = {}  # passed to `log` since the last line of metrics
+        self._changes: dict[str, Any] = {}  # keys that have changed since config.json was written
         self._written_step = checkpoint.step if checkpoint else 0
         self._replay_step = -1
         if checkpoint is not None:
@@ -191,14 +186,17 @@ class Recorder:
             self._written_step = step
         return metrics
 
-    def record_evaluation(self, result: EvaluationResult, step: int,
+    def record_evaluation(self, result: EvaluationResult | None, step: int,
                           policy: Groups | None = None) -> None:
         """Record an evaluation of the policy of `step`; saves the policy if it is the best so far.
 
         `policy` has its tensors; by default the current ones. Another evaluation becomes due at
-        once if training has passed the next due step meanwhile.
+        once if training has passed the next due step meanwhile. `result` None: it was left out.
         """
         progress = self.progress
+        if result is None:
+            progress.note_endless(step, is_last=self.finished)
+            return
         progress.eval_steps += result.steps
         progress.last_eval_steps = result.steps
         progress.solved = result.solved
@@ -286,6 +284,8 @@ class Recorder:
 
     def close(self, status: Status) -> None:
         """Record how the run ended in summary.json and in the last report."""
+        if status == "done" and self.progress.episodes == 0:
+            log.warning(endless_note(self.progress.step))
         self.last_report = self.report(status)
         if self._weights is not None:
             scores = {"final/return_mean": self.progress.return_mean,

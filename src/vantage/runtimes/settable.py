@@ -46,4 +46,6 @@ def why_unknown(name: str, attributes: Iterable[str], config: Config | None) -> 
     if config is not None and name in config.flat_keys():
         return (f"{name} is fixed for the run: read trainer.config; what may change is "
                 f"{', '.join(config.settable())}")
-    return f"a trainer has no {name!r}{method_elsewhere('a trainer', name, attributes)}"
+    keys = () if config is None else config.flat_keys()
+    near = method_elsewhere("a trainer", name, [*attributes, *keys])
+    return f"a trainer has no {name!r}{near}"

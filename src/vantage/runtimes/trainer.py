@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
+import numpy as np
+
 from vantage.agents.agent import Agent
 from vantage.agents.evaluate import Evaluation, evaluate_policy
 from vantage.config.config import Config
@@ -178,7 +180,7 @@ class Trainer:
         """
         check_free(name, self._recorder.progress.logged if self.has_run else ())
         try:
-            number = float(value)
+            number = float(value.item() if isinstance(value, np.ndarray) else value)
         except (TypeError, ValueError):
             raise ConfigError(f"the value of {name} is {value!r:.100}; give a number") from None
         if self.status == "done":

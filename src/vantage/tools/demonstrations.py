@@ -118,7 +118,7 @@ def _play(model: ActorCritic, envs: Environments, episodes: int, *, deterministi
                                    position.action_mask)
         actions = choose(model, params, generator, deterministic=deterministic)
         before = copied(position.obs)
-        step = step_envs(envs, actions)
+        step = step_envs(envs, actions, model, position.obs)
         games.add(before, position.action_mask, to_numpy(actions)[0], step)
         length = 0 if bool(to_numpy(step.is_first)[0]) else length + 1
         position = Position.after(step, state, device)

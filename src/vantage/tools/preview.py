@@ -76,7 +76,7 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
             rows[0].insert(0, ("screen", envs.render().copy()))
         yield step, rows
         actions = model.distribution.sample(params, torch.default_generator)
-        position = Position.after(step_envs(envs, actions), state, device)
+        position = Position.after(step_envs(envs, actions, model, position.obs), state, device)
         step = 0 if position.is_first[0] else step + 1
 
 

@@ -57,11 +57,12 @@ def progress_line(config: Config, report: Report, evaluation: Mapping[str, float
         share += " of the time"
     values = [f"{name} {number(report.metrics.get(key))}" for name, key in _SHOWN.items()]
     if (rate := report.metrics.get("rollout/success_rate")) is not None:
-        values.insert(2, f"success {number(rate)}")
+        values.insert(2, f"success rate {rate:.0%}")
     if evaluation:
-        values.append(f"evaluation {number(evaluation['eval/mean_reward'])}")
-    if "eval/success_rate" in evaluation:
-        values.append(f"its success {number(evaluation['eval/success_rate'])}")
+        score = f"evaluation {number(evaluation['eval/mean_reward'])}"
+        if "eval/success_rate" in evaluation:
+            score += f", success rate {evaluation['eval/success_rate']:.0%}"
+        values.append(score)
     time = f"{clock(report.seconds)} (left {left})"
     return "  ".join([f"{report.step:>12,} steps {share}", time, *values])
 

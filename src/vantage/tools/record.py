@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import subprocess
 from collections.abc import Generator, Iterator
@@ -19,13 +20,15 @@ from vantage.agents.evaluate import action_generator, load_player, shown_game
 from vantage.agents.evaluation_settings import torch_threads
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, VantageError
-from vantage.learning.evaluation import GameStep, game_steps
+from vantage.learning.evaluation import NOTED_STEPS, GameStep, game_steps
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over
 from vantage.tools.frames import Picture, SameSize, draw_frame, score_text, step_words
 
 with needs("video"):
     import imageio_ffmpeg
+
+log = logging.getLogger(__name__)
 
 # GIF counts in hundredths of a second, and browsers slow delays below two of them down to ten.
 _GIF_MAX_FPS = 50
@@ -71,7 +74,8 @@ def record(run: str | Path | Agent, output: str | Path, *, episodes: int = 1,
     The games are those that `vantage.evaluate` plays with num_envs=1, at real-time speed;
     `episodes`, `deterministic`, `checkpoint`, `seed`, `trust`, `env`, `network`, `memory` and
     `algorithm` are its options. `output` appears once it is complete. ConfigError for an
-    environment that draws no pictures and for an output that cannot be written.
+    environment that draws no pictures and for an output that cannot be written. A game without a
+    time limit is cut after 10,000 steps.
     """
     objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
     scores: list[float] = []
@@ -96,7 +100,14 @@ def _draw_games(steps: Iterator[GameStep], envs: Environments, episodes: int,
         yield draw_frame(screen, *step_words(step), f"game {len(scores) + 1} of {episodes}")
         if step.over:
             scores.append(step.score)
-        if len(scores) == episodes:
+        elif envs.is_endless and not scores and step.length == NOTED_STEPS:
+            log.warning(f"no game has ended in {step.length:,} steps, and the environment has no "
+                        f"time limit: the video ends after {envs.longest_game:,.0f} steps; train "
+                        "with max_episode_steps, or end the episodes in the environment")
+        is_cut = envs.is_endless and step.length >= envs.longest_game
+        if is_cut and not step.over:
+            scores.append(step.score)
+        if is_cut or len(scores) == episodes:
             return
 
 

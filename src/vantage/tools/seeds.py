@@ -76,7 +76,7 @@ def _directory(config: Config, run: str | None) -> Path:
                               "another --run")
         return path
     try:
-        path = make_directory(path, folder_of(config, Path("runs")))
+        path = make_directory(path, folder_of(config, Path("runs")), config)
         write_atomically(path / _FILE, config.to_json())
     except OSError as error:
         raise ConfigError(f"cannot create {run or 'runs'}: {error.strerror}; choose another --run"

@@ -1,0 +1,55 @@
+"""What made a policy's numbers infinite or NaN: its parameters, its observations or its layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vantage.errors import NonFiniteError
+from vantage.models.actor_critic import ActorCritic
+from vantage.types import Obs
+
+_MOST_NAMED = 3
+
+
+def check_actions(actions: np.ndarray, model: ActorCritic, obs: Obs, row: int | None = None) -> None:
+    """NonFiniteError if `actions` for `obs`, or for the `row` of a rollout's, are not finite.
+
+    An environment would fail on them, and seem to be at fault.
+    """
+    # One product costs a third of np.isfinite; an overflow only leads to the closer look.
+    if actions.dtype.kind != "f" or math.isfinite(np.vdot(actions, actions)):
+        return
+    if np.isfinite(actions).all():
+        return
+    if row is not None:
+        obs = ({name: part[row] for name, part in obs.items()} if isinstance(obs, Mapping)
+               else obs[row])
+    raise NonFiniteError(f"the policy gave the action {actions[~np.isfinite(actions)][0]:g}, before "
+                         f"the environment's step: {cause(model, obs) or _LAYERS}")
+
+
+_LAYERS = ("its parameters and the observations are finite, so look for a division by 0, a logarithm "
+           "or a square root in the network, or for sums that overflow")
+
+
+def cause(model: ActorCritic, obs: Obs, outputs: Tensor | None = None) -> str:
+    """What is not finite of the parameters, the observations or, last, `outputs`; '' if nothing."""
+    names = [name for name, part in (*model.named_parameters(), *model.named_buffers())
+             if part.is_floating_point() and not torch.isfinite(part).all()]
+    if names:
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return (f"the network's {', '.join(names[:_MOST_NAMED])}{more} is not finite; initialise "
+                "it, or resume from an earlier checkpoint")
+    parts = obs if isinstance(obs, Mapping) else {"the observation": obs}
+    for name, part in parts.items():
+        if part.is_floating_point() and not torch.isfinite(part).all():
+            what = f"observation part {name!r}" if isinstance(obs, Mapping) else name
+            return f"{what} is not finite; correct it in the environment"
+    if outputs is not None and not torch.isfinite(outputs).all():
+        return f"the network's outputs are not finite: {_LAYERS}"
+    return ""
