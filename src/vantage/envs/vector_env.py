@@ -266,7 +266,8 @@ class Environments:
             self._begin(lost)
             self._obs, reset_info = self._seeded_reset(lost)
             info = merge(info, reset_info, lost)
-        lost_envs = (self._seeds.first_env + lost.nonzero()[0]).tolist()
+        rows = self._seeds.first_env + lost.nonzero()[0]
+        lost_envs = np.unique(rows // self.spec.agents).tolist()
         return First(self._obs, self._length == 0, self._mask(info), tuple(lost_envs))
 
     def _replay(self, snapshot: Snapshot) -> tuple[Array, Info]:
