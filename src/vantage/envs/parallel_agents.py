@@ -25,6 +25,7 @@ from vantage.envs.in_use import check_unused, note_player
 from vantage.envs.interface import MASK, Array, Info, Seeds, Simulators
 from vantage.envs.options import check_without_wrappers
 from vantage.envs.parallel_game import Game
+from vantage.envs.two_players import check_no_self_play
 from vantage.errors import ConfigError
 
 
@@ -131,8 +132,9 @@ def several_agents(config: EnvConfig, env: EnvId, seeds: Seeds, first: Any, *, n
 
     `longest_game` cuts games after so many steps, unless the config has a limit; 0 cuts none.
     """
+    check_no_self_play(config, env)
     check_without_wrappers(config, f"{env.name} has several agents", "vector", "reset_options",
-                           "short_episode_steps", "self_play")
+                           "short_episode_steps")
     if rendered:
         check_pictures(env, first)
     envs = [first]
