@@ -48,6 +48,9 @@ KINDS = (
     Kind("a PettingZoo environment whose agents take turns (AEC)",
          IN_TURNS,
          ("pettingzoo.utils.env.AECEnv",), ("agent_iter", "last", "observe")),
+    Kind("a vector environment of SuperSuit", "give the parallel environment itself, as its class "
+         "or a function that builds it, and the number of its copies as num_envs",
+         ("supersuit.vector",), (), derives=True),
     Kind("an RLlib MultiAgentEnv", _AGENTS, ("ray.rllib.env.multi_agent_env",),
          ("get_action_space", "get_observation_space"), derives=True),
     Kind("a dm_env environment, as of dm_control", f"{_WRAP}: observation, reward and last() are "
