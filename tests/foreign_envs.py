@@ -24,6 +24,7 @@ AECEnv = _of("pettingzoo.utils.env", "AECEnv", **BOTH, agent_iter=_method, last=
 ParallelEnv = _of("pettingzoo.utils.env", "ParallelEnv", **BOTH)
 Chess = _of("my_games", "Chess", AECEnv)
 CopiedTurns = _of("copied", "Turns", **BOTH, agent_iter=_method, last=_method, observe=_method)
+Markov = _of("supersuit.vector.markov_vector_wrapper", "MarkovVectorEnv", gym.vector.VectorEnv)
 MultiAgent = _of("ray.rllib.env.multi_agent_env", "MultiAgentEnv", gym.Env)
 TwoPlayers = _of("my_games", "TwoPlayers", MultiAgent)
 Suite = _of("dm_control.rl.control", "Environment", **BOTH, observation_spec=_method, action_spec=_method)

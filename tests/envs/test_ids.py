@@ -53,6 +53,11 @@ def test_an_environment_belongs_to_a_family():
     ("./town/parking.py:Lot", "; give town.parking:Lot"),
     ("Faulty_env:Counter", r"mean faulty_envs:Counter\?"),
     ("../parking.py:Lot", r"; start in \.\. and give parking:Lot"),
+    ("pettingzoo_modules.spread_v3", r"did you mean pettingzoo_modules\.spread_v3:parallel_env, a function of this"),
+    ("pettingzoo_modules.four_v3", r"mean pettingzoo_modules\.four_v3:env, a game in turns, with self_play=20\?$"),
+    ("pettingzoo_modules.four_v3:parallel_env", r"has no parallel_env; it has env, a game in turns: give pettingzoo_"
+     r"modules\.four_v3:env with self_play=20$"),
+    ("pettingzoo_modules.spread_v3:env_", r"has no class 'env_'; it has env, parallel_env, "),
     ("vantage.envs.snak:Snake", r"did you mean vantage\.envs\.snake:Snake\?"),
     ("gymnasium:CartPol-v1", r"did you mean gymnasium:CartPole-v1\?"),
 ])

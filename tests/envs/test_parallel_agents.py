@@ -16,6 +16,7 @@ import vantage
 from vantage.envs.make import make_environments
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, EnvError
+from vantage.keys.objects import named
 from vantage.learning.running_statistics import seen
 
 ZEROS = np.zeros(3, np.int64)
@@ -23,6 +24,12 @@ ZEROS = np.zeros(3, np.int64)
 
 def played(envs: Environments, steps: int) -> list[Any]:
     return [envs.step(np.arange(envs.num_envs) % 2) for _ in range(steps)]
+
+
+def begun(env: Any, **options: Any) -> Environments:
+    envs = make(env, 1, options=options)
+    envs.reset()
+    return envs
 
 
 def flags(values: Any) -> list[str]:
@@ -121,31 +128,95 @@ def test_the_observations_that_stand_in_are_not_counted_in_statistics() -> None:
     assert counted[:, 0, 0].tolist() == [0, 1, 2, 3, 4, 6]
 
 
-class Silent(Relay):
-    """Its last agent is not there at the start."""
+class Faulty(Relay):
+    """Breaks PettingZoo's interface in the way of `fault`."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self.fault = fault
+        if fault == "no ids":
+            del self.possible_agents
 
     def reset(self, seed: Any = None, options: Any = None) -> Any:
         obs, infos = super().reset(seed)
-        del obs["c"]
+        if self.fault == "absent":
+            del obs["c"]
+        if self.fault == "late":
+            self.agents.remove("c")
+        if self.fault == "case":
+            self.agents[0] = "A"
+        if self.fault == "wide":
+            obs["b"] = np.zeros(4, np.float32)
         return obs, infos
 
-
-class Undead(Relay):
-    """Agents stay after their end."""
-
     def step(self, actions: Any) -> Any:
-        self.agents = self.possible_agents[:]
-        results = super().step(dict.fromkeys(self.agents, 0))
-        self.agents = self.possible_agents[:]
-        return results
+        obs, rewards, ended, cut, infos = super().step(actions)
+        match self.fault:
+            case "undead" if self.agents:
+                self.agents = self.possible_agents[:]
+            case "revived" if self.t == 3:
+                self.agents.insert(0, "a")
+            case "new":
+                self.agents.append("dave")
+            case "vanished":
+                self.agents.remove("c")
+            case "none":
+                infos = None
+            case "text":
+                infos["b"] = "text"
+            case "spelling":
+                rewards["A"] = rewards.pop("a")
+            case "nan":
+                obs["c"][0] = np.nan
+            case "idle":
+                infos["c"] = {"action_mask": np.zeros(2)}
+        return obs, rewards, ended, cut, infos
 
 
-@pytest.mark.parametrize(("env", "says"), [
-    (Silent, r"reset\(\) returned no observation of c; begin episodes with all possible_agents"),
-    (Undead, r"agents contains a, whose episode has ended; remove agents that terminate")])
-def test_what_an_environment_gets_wrong_is_named(env: Any, says: str) -> None:
+@pytest.mark.parametrize(("fault", "says"), [
+    ("absent", r"step 0\): reset\(\) returned no observation of c; begin episodes with all possible_agents$"),
+    ("late", r"step 0\): after reset\(\), agents lacks c; let reset\(\) set agents to all possible_agents$"),
+    ("case", r"step 0\): agents contains A, which is not in possible_agents; did you mean a\?$"),
+    ("new", r"agents contains dave, which is not in possible_agents, a, b, c; add it there, and to the episodes'"),
+    ("vanished", r"step 1\): c has left agents without an end; return True as its termination, or as its truncation"),
+    ("undead", r"step 2\): agents contains a, whose episode has ended; remove agents that terminate or"),
+    ("revived", r"step 3\): agents contains a, whose episode has ended; remove agents that terminate or"),
+    ("wide", r"b's observation has shape \(4,\), its space \(3,\); correct the observation or observation_space$"),
+    ("none", r"step\(\) returned None as infos; return a dict$"),
+    ("text", r"the info of b is 'text'; return a dict$"),
+    ("spelling", r"step\(\) returned no reward of a; return one for each agent that acted; did you mean A\?$"),
+    ("nan", r"^agent c of environment 0 of .*, episode 0, step 1\): observation .* is not finite after action 0$"),
+    ("idle", r"the action_mask of c allows no action, and its episode goes on$")])
+def test_what_an_environment_gets_wrong_is_named(fault: str, says: str) -> None:
     with pytest.raises(EnvError, match=says):
-        played(make(f"test_parallel_agents:{env.__name__}", 1), 4)
+        played(begun("test_parallel_agents:Faulty", fault=fault), 4)
+
+
+def test_agents_that_all_end_at_once_may_stay_in_agents() -> None:
+    class Kept(Relay):
+        def step(self, actions: Any) -> Any:
+            obs, rewards, ended, cut, infos = super().step(actions)
+            ended = dict.fromkeys(ended, self.t >= 2)
+            self.agents = self.possible_agents[:]
+            return obs, rewards, ended, cut, infos
+
+    steps = played(begun(named(Kept)), 3)
+    assert flags(step.terminated for step in steps) == ["...", "xxx", "..."]
+
+
+def test_the_last_info_needs_no_last_observation() -> None:
+    class Told(Relay):
+        def step(self, actions: Any) -> Any:
+            obs, rewards, ended, cut, infos = super().step(actions)
+            return {agent: obs[agent] for agent in self.agents}, rewards, ended, cut, infos
+
+    steps = played(begun(named(Told)), 4)
+    assert [game.info for step in steps for game in step.episodes] == [{"t": 2}, {"t": 3}, {"t": 4}]
+
+
+def test_possible_agents_are_needed() -> None:
+    with pytest.raises(ConfigError, match="has no possible_agents; set possible_agents, the list of all ids, in its"):
+        make("test_parallel_agents:Faulty", 1, options={"fault": "no ids"})
 
 
 class NoPettingZoo:

@@ -58,6 +58,8 @@ class Count:
         if self.fault == "nan" and now:
             rewards[1] = torch.nan
         answers = {"dtype": (self.observe(), rewards, ends.int(), ends & by_time, {}),
+                   "column": (self.observe(), rewards[:, None], ends, ends, {}),
+                   "rsl": (self.observe(), rewards, ends.long(), {"time_outs": ends}),
                    "shape": (self.observe(), rewards[:1], ends, ends, {}),
                    "array": (self.observe(), rewards.numpy(), ends, ends, {}),
                    "device": (self.observe(), rewards.to("meta"), ends, ends, {}),
@@ -222,7 +224,9 @@ def test_a_snapshot_restores_what_can_be_saved_and_else_begins_anew() -> None:
 
 @pytest.mark.parametrize(("fault", "message"), [
     ("nan", r"environment 1 of .*episode 0, step 2\): reward nan is not finite after action 0"),
-    ("dtype", r"terminated is torch.int32 of shape \(3,\); it must be torch.bool of shape \(3,\)"),
+    ("dtype", r"terminated is torch.int32 of shape \(3,\); it must be torch.bool .*; return terminated\.bool\(\)$"),
+    ("column", r"rewards is .* of shape \(3, 1\); it must .*; return rewards\.reshape\(3\)$"),
+    ("rsl", r"step\(\) returned \(observations, rewards, dones, extras\), as rsl_rl.* extras\['time_outs'\]"),
     ("shape", r"rewards is torch.float32 of shape \(1,\); it must be real numbers of shape \(3,\)"),
     ("array", r"rewards is .*; return a tensor of shape \(3,\)"),
     ("device", "rewards is on meta, the first observation was on cpu"),

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 from environments import make
+from pettingzoo_envs import TicTacToe
 
 from vantage.errors import ConfigError
+from vantage.keys.objects import named
 
 GAME = "pettingzoo_envs:TicTacToe"
 
@@ -75,12 +77,26 @@ def test_random_opponents_are_seeded_and_play_what_masks_allow() -> None:
     assert games[0] == games[1] != games[2]
 
 
+def test_a_time_limit_cuts_a_game_which_nobody_has_won() -> None:
+    envs = make(GAME, 4, self_play=1, max_episode_steps=1)
+    player = envs.opponent.player = Lowest()
+    envs.reset()
+    for _ in range(2):
+        step = envs.step(np.full(4, 4))
+        assert (step.terminated.any(), step.is_first.any()) == (False, False)
+        assert {(game.score, game.length, game.info["is_success"]) for game in step.episodes} == {(0, 1, False)}
+        assert len(step.episodes) == 4 and envs.step(np.full(4, 4)).is_first.all()
+    assert player.scores == [(row, 0) for _ in range(2) for row in range(4)]
+
+
 @pytest.mark.parametrize(("env", "keys", "says"), [
     (GAME, {}, r"take turns \(AEC\); give the parallel_env .*; a game for two trains by .*, given"),
-    (GAME, {"self_play": 1, "options": {"players": 3}}, "two players in turn: it has 3; leave self_play out"),
+    (GAME, {"self_play": 1, "options": {"players": 3}}, "two players in turn: it has 3; leave self_play out and give "
+     r"the parallel_env of its module, or pettingzoo\.utils\.conversions\.aec_to_parallel\(env\)"),
+    (named(lambda: TicTacToe(players=3)), {}, r"take turns \(AEC\); give .* where agents may act at once$"),
     (GAME, {"self_play": 1, "frame_skip": "4"}, "frame_skip has no effect here: .* is a game of two players"),
-    (GAME, {"self_play": 1, "max_episode_steps": 9}, "max_episode_steps has no effect here: .* of two players"),
-    ("pettingzoo_envs:Relay", {"self_play": 1}, "self_play has no effect here: .* has several agents"),
+    ("pettingzoo_envs:Relay", {"self_play": 1}, "has no self-play, which is for two players in turn, a PettingZoo"),
+    ("test_batched:Walk", {"self_play": 1}, "has no self-play, which is for two players in turn, a Petting"),
     ("tiny:Bandit", {"self_play": 1}, "has no self-play, which is for two players in turn, a PettingZoo AECEnv; give"),
     ("Pong", {"self_play": 1}, "self_play=1 has no effect on Atari, whose games have one player")])
 def test_other_environments_have_no_self_play(env: str, keys: dict[str, Any], says: str) -> None:

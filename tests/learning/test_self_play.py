@@ -115,7 +115,12 @@ def test_self_play_learns_to_win_and_seldom_loses_to_a_random_player(tmp_path: P
     obs = np.zeros(18, np.float32)
     obs[[0, 1]] = 1  # the third of these wins
     obs[[9 + 4, 9 + 8]] = 1
-    action, _ = agent.act(obs, action_mask=obs[:9] + obs[9:] == 0, deterministic=True)
+    mask = obs[:9] + obs[9:] == 0
+    action, _ = agent.act(obs, action_mask=mask, deterministic=True)
+    in_obs = {"observation": obs, "action_mask": mask.astype(np.int8)}  # as last() of a game returns it
+    assert agent.act(in_obs, deterministic=True)[0] == action
+    only = {**in_obs, "action_mask": np.eye(9, dtype=np.int8)[7]}
+    assert [agent.act(only)[0], agent.act(only, action_mask=np.eye(9)[8])[0]] == [7, 8]
     assert action == 2
     lines = (tmp_path / "run/metrics.jsonl").read_text().splitlines()
     assert json.loads(lines[-1])["self_play/elo"] > 40

@@ -53,8 +53,11 @@ def test_a_critic_that_sees_what_the_value_needs_explains_it(more: dict[str, Any
 
 
 @pytest.mark.parametrize("more", [{}, MEMORY, {"obs_norm": True}])
-def test_a_policy_acts_and_is_exported_without_the_part(tmp_path: Path, more: dict[str, Any]) -> None:
-    agent = vantage.train("ppo", run=tmp_path / "run", **KEYS | PRIVATE | more, steps=192)
+def test_a_policy_acts_and_is_exported_without_the_part(tmp_path: Path, more: dict[str, Any],
+                                                        caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="vantage"):
+        agent = vantage.train("ppo", run=tmp_path / "run", **KEYS | PRIVATE | more, steps=192)
+    assert "policy sees: image; critic alone: state" in caplog.messages
     obs = {"image": np.array([[0.3], [0.6]], np.float32)}
     state = agent.initial_state(2)
     assert len(state) == (1 if more == MEMORY else 0)
@@ -98,8 +101,11 @@ def test_whole_observations_and_those_without_the_part_are_read(space: Any, name
     many = agent.act(batched(forms[0]))[0]
     assert many.shape == (2, 1)
     np.testing.assert_allclose(many, np.stack([expected] * 2), rtol=1e-6)
-    with pytest.raises(ValueError, match="the policy takes"):
+    with pytest.raises(ValueError, match="the policy takes a dict with"):
         agent.act({"z": X})
+    with pytest.raises(ValueError, match=f"the policy takes a dict with {own} float32") as error:
+        agent.act(X)
+    assert "Error" not in str(error.value)
 
 
 def batched(obs: Any) -> Any:

@@ -28,6 +28,7 @@ def make(env: str, *, num_envs: int = 1, **options: object) -> Environments:
 @pytest.mark.parametrize(("env", "says"), [
     ("Chess", "a PettingZoo environment whose agents take turns (AEC); give the parallel_env of its module, or"),
     ("CopiedTurns", "a PettingZoo environment whose agents take turns (AEC); give the parallel_env of its module, or"),
+    ("Markov", "a vector environment of SuperSuit; give the parallel environment itself, as its class or a function"),
     ("TwoPlayers", f"an RLlib MultiAgentEnv; {AGENTS}"),
     ("Suite", "a dm_env environment, as of dm_control; write a gymnasium.Env around it"),
     ("CopiedSuite", "a dm_env environment, as of dm_control; write a gymnasium.Env around it"),

@@ -22,7 +22,7 @@ from vantage.envs.reader import Reader
 from vantage.errors import ConfigError
 from vantage.keys.objects import is_object, shown_name, target_of
 from vantage.keys.suggestions import method_elsewhere
-from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy
+from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy, without_mask
 from vantage.learning.finite import check_actions
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model
@@ -185,8 +185,9 @@ class Agent:
         A single observation without the batch axis gives a single action; the state keeps a batch
         of 1. `state`, tensors or arrays, may be left out if the policy has none. `action_mask` is
         an array [B, A], a tuple with one array per component of the action, or nested as a Dict or
-        Tuple space. `deterministic` defaults to `self.deterministic`, which is how
-        `vantage.evaluate` plays.
+        Tuple space; a PettingZoo observation, {"observation": ..., "action_mask": ...}, has it in
+        itself. `deterministic` defaults to `self.deterministic`, which is how `vantage.evaluate`
+        plays.
 
         `is_first` [B] is True where an observation starts an episode; `state` is cleared there. It
         may be left out with a new `initial_state`, unless stack_pad is repeat.
@@ -195,6 +196,7 @@ class Agent:
         another batch size, or the policy was trained with masks and none is given.
         """
         spec = self.model.spec
+        obs, action_mask = without_mask(obs, action_mask, spec)
         if isinstance(obs, Mapping):
             unseen = self.config.policy.critic_parts
             obs = {key: part for key, part in obs.items() if not is_part(str(key), unseen)}

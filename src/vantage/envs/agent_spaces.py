@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 
 from vantage.envs.build import check_space
-from vantage.envs.descriptions import cut
+from vantage.envs.descriptions import cut, shown
 from vantage.envs.ids import EnvId
 from vantage.envs.masks import flat, is_masked
 from vantage.envs.outcomes import MASK, OutcomeError
+from vantage.envs.parts import leaves_of
 from vantage.errors import ConfigError
 
 OBSERVATION = "observation"
@@ -45,6 +49,14 @@ class AgentSpaces:
 
 def agent_spaces(env: Any, env_id: EnvId) -> AgentSpaces:
     """The agents of `env`. ConfigError if their spaces differ, or are no Gymnasium spaces."""
+    start = f"env={env_id.name!r}"
+    if not hasattr(env, "possible_agents"):
+        raise ConfigError(f"{start} has no possible_agents; set possible_agents, the list of all "
+                          "ids, in its __init__")
+    for method in ("observation_space", "action_space"):
+        if not callable(getattr(env, method, None)):
+            raise ConfigError(f"{start} has no method {method}; define {method}(self, agent), "
+                              "which returns the agent's space")
     names = tuple(env.possible_agents)
     if not names:
         raise ConfigError(f"env={env_id.name!r} has no agents: its possible_agents is empty")
@@ -66,6 +78,26 @@ def agent_spaces(env: Any, env_id: EnvId) -> AgentSpaces:
     if isinstance(rest, Mapping):
         rest = spaces.Dict(dict(rest))
     return AgentSpaces(names, rest, action, mask_in_obs=True)
+
+
+def check_parts(name: Any, obs: Any, space: gym.Space[Any]) -> None:
+    """OutcomeError if the observation of the agent `name` has another form than `space`."""
+    for path, leaf in leaves_of(space).items():
+        title = f"{name}'s observation"
+        if path:
+            title += f" {'/'.join(map(str, path))!r}"
+        try:
+            part = reduce(getitem, path, obs)
+        except (KeyError, IndexError, TypeError):
+            raise OutcomeError(f"{title} is missing; return all parts of its space") from None
+        try:
+            shape = np.shape(part)
+        except ValueError:  # rows of different lengths
+            shape = None
+        if shape != (leaf.shape or ()):
+            given = f"is {shown(part)}" if shape is None else f"has shape {shape}"
+            raise OutcomeError(f"{title} {given}, its space {leaf.shape or ()}; correct the "
+                               "observation or observation_space")
 
 
 def _without_mask(parts: Mapping[str, Any]) -> Any:

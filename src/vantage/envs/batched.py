@@ -34,6 +34,7 @@ from vantage.envs.outcomes import (
 )
 from vantage.envs.probe import probe
 from vantage.envs.spaces import make_observer
+from vantage.envs.two_players import check_no_self_play
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import load_class
 
@@ -73,8 +74,9 @@ def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: boo
     if rendered:
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; "
                           "use one of its environments as a gymnasium.Env to render it")
+    check_no_self_play(config, env)
     check_without_wrappers(config, f"{env.name} is a vector environment", "max_episode_steps",
-                           "short_episode_steps", "vector", "reset_options", "self_play")
+                           "short_episode_steps", "vector", "reset_options")
     vector = create(env, config, {"num_envs": num_envs})
     words = refusal(vector)
     if words:

@@ -65,6 +65,8 @@ class Seeds:
     seed: int
     stream: int  # 0 trains, others evaluate
     first_env: int = 0  # index in the run of the first environment here; methods count from it
+    agents: tuple[Any, ...] = ()
+    """The ids of the agents of each environment, if these have several, with a row each."""
 
     def of(self, env: int, episode: int) -> int:
         return episode_seed(self.seed, self.stream, self.first_env + env, episode)
@@ -74,7 +76,12 @@ class Seeds:
 
     def place(self, env: int, episode: int, step: int) -> str:
         """Where an error happened, in words; step 0 is the reset."""
-        return (f"environment {self.first_env + env} of {self.name} (seed {self.of(env, episode)}, "
+        number = self.first_env + env
+        agent = ""
+        if self.agents:
+            number, i = divmod(number, len(self.agents))
+            agent = f"agent {self.agents[i]} of "
+        return (f"{agent}environment {number} of {self.name} (seed {self.of(env, episode)}, "
                 f"episode {episode}, step {step})")
 
 

@@ -6,7 +6,11 @@ Nothing is imported. Modules are those whose import registers the ids; package n
 from __future__ import annotations
 
 import re
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
+from pathlib import Path
+
+from vantage.envs.descriptions import cut
 
 _GYMNASIUM = {
     "highway_env highway-env":
@@ -52,10 +56,40 @@ _OLD_GYM = {
 """Patterns of ids by packages for the old gym library."""
 
 
+_PARALLEL = ":parallel_env, a function of this module?"
+IN_TURNS = ":env, a game in turns, with --self-play 20?"
+
+
+def _function_of_module(name: str) -> str:
+    """PettingZoo's function of an installed module; "" without one. Nothing is imported."""
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
+        return ""
+    folders = None
+    spec = None
+    parts = name.split(".")
+    for i in range(len(parts)):
+        spec = PathFinder.find_spec(".".join(parts[:i + 1]), folders)
+        if spec is None:
+            return ""
+        folders = spec.submodule_search_locations
+    if spec is None or not str(spec.origin).endswith(".py"):
+        return ""
+    try:
+        text = Path(str(spec.origin)).read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+    if re.search(r"\bparallel_env\b", text):
+        return _PARALLEL
+    return IN_TURNS if re.search(r"\braw_env\b", text) else ""
+
+
 def hint(gym_id: str) -> str:
     """How to install or import the package of `gym_id`, as a remedy; "" if it is unknown."""
-    if gym_id.startswith("pettingzoo."):
-        return f"; did you mean {gym_id}:parallel_env, a function of this module?"
+    words = _function_of_module(gym_id)
+    if not words and gym_id.startswith("pettingzoo."):
+        words = _PARALLEL
+    if words:
+        return f"; did you mean {cut(gym_id, 100)}{words}"
     for words, pattern in _GYMNASIUM.items():
         module, package = words.split()
         if re.match(pattern, gym_id):

@@ -18,6 +18,11 @@ _RETURNS = ("reset return (observation, info) and step (observation, reward, ter
             "truncated, info)")
 _AGENTS = ("write a class with the methods of PettingZoo's ParallelEnv around it, whose agents then "
            "share one policy")
+IN_TURNS = ("give the parallel_env of its module, or pettingzoo.utils.conversions.aec_to_parallel("
+            "env) where agents may act at once")
+"""What to do with an AEC environment, of any number of players."""
+_TWO_IN_TURNS = ("; a game for two trains by --self-play 20, given as a class or function and not "
+                 "as an instance")
 _PORT = ("derive the class from gymnasium.Env, set its spaces from gymnasium.spaces, and let "
          f"{_RETURNS}")
 _BATCH = ("write a gymnasium.vector.VectorEnv around it, with num_envs, single_observation_space, "
@@ -41,10 +46,11 @@ class Kind:
 
 KINDS = (
     Kind("a PettingZoo environment whose agents take turns (AEC)",
-         "give the parallel_env of its module, or pettingzoo.utils.aec_to_parallel(env) where "
-         "agents may act at once; a game for two trains by --self-play 20, given as a class or "
-         "function and not as an instance",
+         IN_TURNS,
          ("pettingzoo.utils.env.AECEnv",), ("agent_iter", "last", "observe")),
+    Kind("a vector environment of SuperSuit", "give the parallel environment itself, as its class "
+         "or a function that builds it, and the number of its copies as num_envs",
+         ("supersuit.vector",), (), derives=True),
     Kind("an RLlib MultiAgentEnv", _AGENTS, ("ray.rllib.env.multi_agent_env",),
          ("get_action_space", "get_observation_space"), derives=True),
     Kind("a dm_env environment, as of dm_control", f"{_WRAP}: observation, reward and last() are "
@@ -78,12 +84,12 @@ def refusal(env: Any) -> str:
     is_env = issubclass(cls, Env | VectorEnv)
     for kind in KINDS:
         if (kind.derives or not is_env) and _comes_from(cls, kind.modules):
-            return _words(kind)
+            return _words(kind, env)
     if is_env:
         return ""
     for kind in KINDS:
         if kind.methods and _has(cls, kind.methods):
-            return _words(kind)
+            return _words(kind, env)
     if _has(cls, ("reset", "step")):
         return "" if _is_vec_env(cls, env) else _lookalike(cls, env)
     return f"{a(cls.__name__)}, not a gymnasium.Env; {_PORT}"
@@ -139,8 +145,19 @@ def foreign_space(space: Any) -> str:
     return ""
 
 
-def _words(kind: Kind) -> str:
-    return f"{kind.name}; {kind.remedy}"
+def _words(kind: Kind, env: Any) -> str:
+    words = f"{kind.name}; {kind.remedy}"
+    if kind.remedy == IN_TURNS and _num_players(env) == 2:
+        words += _TWO_IN_TURNS
+    return words
+
+
+def _num_players(env: Any) -> int:
+    """The number of an instance's possible_agents; 2 if it is unknown."""
+    try:
+        return len(env.possible_agents)
+    except Exception:  # a class, or what a __getattr__ of the environment raises
+        return 2
 
 
 def _lookalike(cls: type, env: Any) -> str:

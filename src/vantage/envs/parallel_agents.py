@@ -6,7 +6,7 @@ The package is not imported: `other_interfaces` recognises environments by their
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from vantage.envs.agent_spaces import AgentSpaces, agent_spaces
+from vantage.envs.agent_spaces import AgentSpaces, agent_spaces, check_parts
 from vantage.envs.batched import batched_environments
 from vantage.envs.build import check_pictures, create_one, is_built
 from vantage.envs.config import EnvConfig
@@ -24,7 +24,8 @@ from vantage.envs.ids import EnvId
 from vantage.envs.in_use import check_unused, note_player
 from vantage.envs.interface import MASK, Array, Info, Seeds, Simulators
 from vantage.envs.options import check_without_wrappers
-from vantage.envs.outcomes import OutcomeError, check_reset, five, flag, number
+from vantage.envs.parallel_game import Game
+from vantage.envs.two_players import check_no_self_play
 from vantage.errors import ConfigError
 
 
@@ -58,7 +59,7 @@ class ParallelAgents(VectorEnv[Any, Any, Any]):
         "autoreset_mode": AutoresetMode.NEXT_STEP, "reset_mask": True}
 
     def __init__(self, envs: Sequence[Any], agents: AgentSpaces, max_steps: float) -> None:
-        self.games = [_Game(env, agents) for env in envs]
+        self.games = [Game(env, agents) for env in envs]
         self.num_envs = len(envs) * len(agents.names)
         self.single_observation_space = agents.observation
         self.single_action_space = agents.action
@@ -104,7 +105,12 @@ class ParallelAgents(VectorEnv[Any, Any, Any]):
         space: gym.Space[Any] = self.single_observation_space
         rows = [obs for game in self.games for obs in game.obs]
         batch: Any = create_empty_array(space, self.num_envs)
-        return concatenate(space, rows, batch)
+        try:
+            return concatenate(space, rows, batch)
+        except (KeyError, IndexError, TypeError, ValueError):
+            for name, obs in zip(self.games[0].names * len(self.games), rows, strict=True):
+                check_parts(name, obs, space)
+            raise
 
     def _infos(self) -> Info:
         """Infos of all rows in Gymnasium's form, with masks if an agent has one."""
@@ -120,91 +126,15 @@ class ParallelAgents(VectorEnv[Any, Any, Any]):
         return info
 
 
-class _Game:
-    """One copy of the environment, and what its agents observed last."""
-
-    def __init__(self, env: Any, agents: AgentSpaces) -> None:
-        self.env = env
-        self.names = agents.names
-        self.obs: list[Any] = [None] * len(self.names)
-        self.max_steps = 0.0
-        self.closed = False
-        self._split = agents.split
-
-    def played(self) -> object:
-        """The environment; None once this is closed."""
-        return None if self.closed else self.env
-
-    def reset(self, seed: int | None = None) -> None:
-        obs, infos = check_reset(self.env.reset(seed=seed))
-        missing = [name for name in self.names if name not in obs]
-        if missing:
-            raise OutcomeError(f"reset() returned no observation of {', '.join(missing)}; begin "
-                               "episodes with all possible_agents")
-        self.steps = 0
-        self.present = [True] * len(self.names)
-        self._clear()
-        for i in range(len(self.names)):
-            self._observe(i, obs, infos)
-
-    def step(self, actions: Sequence[Any]) -> None:
-        """Let the present agents act; after the end of the game, reset instead."""
-        if not any(self.present):
-            self.reset()
-            return
-        chosen = {name: action for name, action, present
-                  in zip(self.names, actions, self.present, strict=True) if present}
-        obs, rewards, terminations, truncations, infos = five(self.env.step(chosen))
-        self.steps += 1
-        self._clear()
-        for i, name in enumerate(self.names):
-            stays = name in self.env.agents
-            if not self.present[i]:
-                if stays:
-                    raise OutcomeError(f"agents contains {name}, whose episode has ended; remove "
-                                       "agents that terminate, until the next reset")
-                continue
-            self.rewards[i] = number(_of(name, rewards, "reward"))
-            truncated = flag("truncated", _of(name, truncations, "truncation"))
-            terminated = flag("terminated", _of(name, terminations, "termination"))
-            self.terminated[i] = terminated or not (stays or truncated)
-            self.truncated[i] = (not self.terminated[i]
-                                 and (truncated or self.steps >= self.max_steps))
-            self.present[i] = not (self.terminated[i] or self.truncated[i])
-            if not self.terminated[i] or name in obs:
-                self._observe(i, obs, infos)
-
-    def _clear(self) -> None:
-        self.rewards = [0.0] * len(self.names)
-        self.terminated = [False] * len(self.names)
-        self.truncated = [False] * len(self.names)
-        self.infos: list[Info] = [{}] * len(self.names)
-        self.masks: list[Array | None] = [None] * len(self.names)
-
-    def _observe(self, i: int, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
-        name = self.names[i]
-        info = infos.get(name, {})
-        self.obs[i], self.masks[i] = self._split(_of(name, obs, "observation"), info)
-        self.infos[i] = {key: value for key, value in info.items() if key != MASK}
-
-
-def _of(name: str, results: Mapping[str, Any], what: str) -> Any:
-    """The result of the agent `name`. OutcomeError without one."""
-    try:
-        return results[name]
-    except (KeyError, TypeError, IndexError):
-        raise OutcomeError(f"step() returned no {what} of {name}; return one for each agent that "
-                           "acted") from None
-
-
 def several_agents(config: EnvConfig, env: EnvId, seeds: Seeds, first: Any, *, num_envs: int,
                    rendered: bool, longest_game: int) -> Simulators:
     """Simulators of `num_envs` copies of the environment `first`, which is one of them.
 
     `longest_game` cuts games after so many steps, unless the config has a limit; 0 cuts none.
     """
+    check_no_self_play(config, env)
     check_without_wrappers(config, f"{env.name} has several agents", "vector", "reset_options",
-                           "short_episode_steps", "self_play")
+                           "short_episode_steps")
     if rendered:
         check_pictures(env, first)
     envs = [first]
@@ -223,6 +153,7 @@ def several_agents(config: EnvConfig, env: EnvId, seeds: Seeds, first: Any, *, n
             note_player(game)
         rows = len(agents.names)
         seeds.first_env *= rows
+        seeds.agents = agents.names
         simulators = batched_environments(config, env, seeds, vector, longest_game=longest_game)
     except BaseException:
         for each in [] if is_built(config) else envs:

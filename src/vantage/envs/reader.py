@@ -127,10 +127,13 @@ class Reader:
     def _refusal(self, obs: Any, why: str) -> str:
         own = [f"{name if self._mapping else ''} {_form(part)}".strip()
                for name, part in self._parts.items()]
-        text = (f"the observation is {_given(obs)}; the policy takes {_list(own)}, or a batch of "
+        kind = "a dict with " if self._mapping else ""
+        text = (f"the observation is {_given(obs)}; the policy takes {kind}{_list(own)}, or a batch of "
                 "these with one more axis")
         if self._space is not None:
-            wrong = f" ({cut(why, 160)})" if why and " of shape " not in why else ""
+            lacks_parts = self._mapping and not isinstance(obs, Mapping | tuple | list)
+            says_more = why and " of shape " not in why and not lacks_parts
+            wrong = f" ({cut(why, 160)})" if says_more else ""
             text += f", or what its environment returns, in {cut(str(self._space), 160)}{wrong}"
         return f"{text}; env = agent.make_env() gives them so"
 

@@ -131,9 +131,9 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, created: An
     converts: list[Callable[[Any], Any] | None] = [None] * num_envs
     if config.self_play:
         check_without_wrappers(config, f"{env.name} is a game of two players", "vector",
-                               "reset_options", "short_episode_steps", "max_episode_steps")
+                               "reset_options", "short_episode_steps")
         opponent = Opponent()
-        converts = [partial(two_players, env, opponent, row) for row in range(num_envs)]
+        converts = [partial(two_players, env, opponent, row, config) for row in range(num_envs)]
     first = build(env, config, rendered=rendered, created=created, convert=converts[0])
     check_unused(first.unwrapped, env.name)
     probed = probe_single(first, config, seeds, limit)

@@ -19,7 +19,7 @@ from vantage.envs.failures import close_quietly, named_errors
 from vantage.envs.in_use import note_player
 from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step
 from vantage.envs.other_interfaces import own_time_limit
-from vantage.envs.outcomes import OutcomeError, check_info, check_reset, five
+from vantage.envs.outcomes import OutcomeError, check_info, check_reset
 from vantage.envs.replay import check_forms
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, describe, reasons
@@ -28,6 +28,7 @@ from vantage.envs.tensors import (
     check_device,
     column,
     device_of,
+    five_results,
     infos_of,
     is_tensors,
     learnt_tensors,
@@ -136,7 +137,8 @@ class TensorEnvironments:
         resetting = self._over
         self._steps += 1
         with named_errors(self._where), self._limit:
-            obs, rewards, terminated, truncated, info = five(self._vector.step(self._act(actions)))
+            obs, rewards, terminated, truncated, info = five_results(
+                self._vector.step(self._act(actions)))
             self._obs = self._observe(obs)
             raw = column("rewards", rewards, resetting, flags=False)
             terminated = column("terminated", terminated, resetting, flags=True)
@@ -253,11 +255,9 @@ class TensorEnvironments:
 
     def _look(self, raw: Tensor, actions: Tensor) -> None:
         """Raise EnvError for non-finite numbers; warn as for other environments."""
-        obs: Any = {name: part.cpu().numpy() for name, part in self._parts().items()}
-        if isinstance(self._obs, Tensor):
-            obs = obs["obs"]
-        else:
-            obs = {name.removeprefix("obs."): part for name, part in obs.items()}
+        arrays = {name.removeprefix("obs."): part.cpu().numpy()
+                  for name, part in self._parts().items()}
+        obs: Any = arrays["obs"] if isinstance(self._obs, Tensor) else arrays
         self._check(obs, raw.cpu().numpy(), actions.cpu().numpy(), self._length.cpu().numpy())
 
     def _finished(self, over: Tensor) -> tuple[Episode, ...]:

@@ -17,7 +17,7 @@ from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
 from vantage.envs.masks import has_parts, parts_of_mask
 from vantage.envs.observations import read_box
-from vantage.envs.outcomes import OutcomeError
+from vantage.envs.outcomes import OutcomeError, five
 from vantage.envs.parts import Path, assembled, leaves_of, names_of
 from vantage.envs.spaces import read_parts
 from vantage.specs import ActionSpec, ArraySpec
@@ -132,6 +132,17 @@ def check_device(title: str, value: Tensor, device: torch.device) -> None:
                            "return all tensors on one device")
 
 
+def five_results(result: Any) -> Any:
+    """`result` of a step; OutcomeError unless it is a tuple of five, as rsl_rl's is of four."""
+    is_four = isinstance(result, tuple | list) and len(result) == 4
+    if is_four and isinstance(result[2], Tensor) and isinstance(result[3], Mapping):
+        raise OutcomeError("step() returned (observations, rewards, dones, extras), as rsl_rl's "
+                           "environments do; return (observations, rewards, dones.bool(), "
+                           "torch.zeros_like(dones.bool()), extras) with extras['time_outs'], "
+                           "True at time limits; docs/vector-environments.md has the class")
+    return five(result)
+
+
 def column(name: str, value: Any, like: Tensor, *, flags: bool) -> Tensor:
     """`value`, checked to be bools of the shape [B] of `like` for `flags`, else real numbers."""
     if not isinstance(value, Tensor):
@@ -140,8 +151,13 @@ def column(name: str, value: Any, like: Tensor, *, flags: bool) -> Tensor:
     is_bool = value.dtype == torch.bool
     if value.shape != like.shape or value.is_complex() or is_bool != flags:
         kind = "torch.bool" if flags else "real numbers"
+        remedy = ""
+        if flags and value.shape == like.shape:
+            remedy = f"; return {name}.bool()"
+        elif value.numel() == like.numel():
+            remedy = f"; return {name}.reshape({len(like)})"
         raise OutcomeError(f"{name} is {value.dtype} of shape {tuple(value.shape)}; it must be "
-                           f"{kind} of shape {tuple(like.shape)}")
+                           f"{kind} of shape {tuple(like.shape)}{remedy}")
     check_device(name, value, like.device)
     return value
 

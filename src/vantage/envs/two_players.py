@@ -5,6 +5,7 @@ The package is not imported: `other_interfaces` recognises games by their method
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +13,10 @@ import gymnasium as gym
 import numpy as np
 
 from vantage.envs.agent_spaces import AgentSpaces, agent_spaces
+from vantage.envs.config import EnvConfig
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Info
-from vantage.envs.other_interfaces import metadata_of, takes_turns
+from vantage.envs.other_interfaces import IN_TURNS, metadata_of, takes_turns
 from vantage.envs.outcomes import OutcomeError
 from vantage.errors import ConfigError
 
@@ -33,7 +35,9 @@ class TwoPlayers(gym.Env[Any, Any]):
     At a game's end, `info["is_success"]` says whether the learner has won.
     """
 
-    def __init__(self, game: Any, agents: AgentSpaces, opponent: Opponent, row: int) -> None:
+    def __init__(self, game: Any, agents: AgentSpaces, opponent: Opponent, row: int,
+                 max_steps: float = math.inf) -> None:
+        """`max_steps` is the time limit, in steps of the learner."""
         self.game = game
         self.observation_space = agents.observation
         self.action_space = agents.action
@@ -43,6 +47,7 @@ class TwoPlayers(gym.Env[Any, Any]):
         self._actions: Any = agents.action
         self._opponent = opponent
         self._row = row
+        self._max_steps = max_steps
 
     def reset(self, *, seed: int | None = None,
               options: dict[str, Any] | None = None) -> tuple[Any, Info]:
@@ -50,6 +55,7 @@ class TwoPlayers(gym.Env[Any, Any]):
         self.game.reset(seed=seed)
         self._learner = self._agents.names[self.np_random.integers(2)]
         self._score = 0.0
+        self._steps = 0
         if self._opponent.player is not None:
             self._opponent.player.begin(self._row)
         self._let_opponent_move()
@@ -59,9 +65,11 @@ class TwoPlayers(gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         before = self._score
+        self._steps += 1
         self._move(action)
         self._let_opponent_move()
         terminated, truncated = self._ends()
+        truncated = truncated or self._steps >= self._max_steps
         obs, info = self._observe(self._learner)
         if terminated or truncated:
             info["is_success"] = self._score > 0
@@ -103,15 +111,27 @@ class TwoPlayers(gym.Env[Any, Any]):
         return obs, {} if mask is None else {MASK: mask}
 
 
-def two_players(env: EnvId, opponent: Opponent, row: int, created: Any) -> TwoPlayers:
+def check_no_self_play(config: EnvConfig, env: EnvId) -> None:
+    """ConfigError for self_play on an environment without turns."""
+    if config.self_play:
+        raise ConfigError(f"{_no_self_play(env)}, a PettingZoo AECEnv; give one, or leave "
+                          "self_play out")
+
+
+def two_players(env: EnvId, opponent: Opponent, row: int, config: EnvConfig,
+                created: Any) -> TwoPlayers:
     """The environment of `env`, as it is `created`, for a learner. ConfigError for other games."""
-    start = f"env={env.name!r} has no self-play, which is for two players in turn"
+    start = _no_self_play(env)
     if not takes_turns(created):
-        raise ConfigError(f"{start}, a PettingZoo AECEnv; give one, or leave self_play out")
+        check_no_self_play(config, env)
     agents = agent_spaces(created, env)
     if len(agents.names) != 2:
-        raise ConfigError(f"{start}: it has {len(agents.names)}; leave self_play out")
+        raise ConfigError(f"{start}: it has {len(agents.names)}; leave self_play out and {IN_TURNS}")
     if not isinstance(agents.action, gym.spaces.Discrete):
         raise ConfigError(f"{start} with Discrete actions: its actions are {agents.action!s:.80}; "
                           "leave self_play out")
-    return TwoPlayers(created, agents, opponent, row)
+    return TwoPlayers(created, agents, opponent, row, config.max_episode_steps or math.inf)
+
+
+def _no_self_play(env: EnvId) -> str:
+    return f"env={env.name!r} has no self-play, which is for two players in turn"

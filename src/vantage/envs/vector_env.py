@@ -257,8 +257,7 @@ class Environments:
 
     def _restore(self, snapshot: Snapshot) -> First:
         """Continue from `snapshot`; a new episode begins where the replay ends elsewhere."""
-        own = self.snapshot()
-        check_snapshot(snapshot, own, self._simulators.spec.action)
+        check_snapshot(snapshot, self.snapshot(), self._simulators.spec.action)
         self._history.restore(snapshot)
         for name in SAVED:
             setattr(self, f"_{name}", snapshot[name].copy())
@@ -267,8 +266,8 @@ class Environments:
             self._begin(lost)
             self._obs, reset_info = self._seeded_reset(lost)
             info = merge(info, reset_info, lost)
-        lost_envs = (self._seeds.first_env + lost.nonzero()[0]).tolist()
-        return First(self._obs, self._length == 0, self._mask(info), tuple(lost_envs))
+        places = np.unique((self._seeds.first_env + lost.nonzero()[0]) // self.spec.agents)
+        return First(self._obs, self._length == 0, self._mask(info), tuple(places.tolist()))
 
     def _replay(self, snapshot: Snapshot) -> tuple[Array, Info]:
         """Replay the restored history; returns where the state was lost [B], and the last info."""

@@ -64,6 +64,11 @@ def load_class(path: str, *, what: str) -> Any:
         return attrgetter(attribute)(module)
     except AttributeError:
         names = [name for name, value in vars(module).items() if isinstance(value, type)]
+        builders = [each for each in ("env", "parallel_env") if callable(vars(module).get(each))]
+        if attribute == "parallel_env" and builders == ["env"]:
+            raise ConfigError(f"{what}={path!r}: module {name!r} has no parallel_env; it has env, "
+                              f"a game in turns: give {name}:env with --self-play 20") from None
+        names = [*builders, *names]
         raise ConfigError(f"{what}={path!r}: module {name!r} has no class {attribute!r}; it has "
                           f"{', '.join(names) or 'none'}") from None
 

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vantage.envs.actions import action_space
+from vantage.envs.agent_spaces import OBSERVATION
+from vantage.envs.interface import MASK
 from vantage.envs.masks import flat
 from vantage.types import EnvSpec
 
@@ -34,6 +36,19 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
     """`array` as a tensor, of bytes or float32; copies it if torch cannot share its memory."""
     array = array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def without_mask(obs: Any, mask: Any, spec: EnvSpec) -> tuple[Any, Any]:
+    """An observation and its action mask, which PettingZoo's games put into the observation.
+
+    A `mask` that is given goes before it.
+    """
+    is_in_obs = spec.masked and isinstance(obs, Mapping) and MASK in obs and MASK not in spec.keys
+    if not is_in_obs:
+        return obs, mask
+    own = obs[MASK] if mask is None else mask
+    rest = {key: part for key, part in obs.items() if key != MASK}
+    return rest[OBSERVATION] if rest.keys() == {OBSERVATION} and not spec.keys else rest, own
 
 
 def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:

@@ -14,6 +14,8 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.types import Obs
 
 _MOST_NAMED = 3
+_LAYERS = ("its parameters and the observations are finite, so look for a division by 0, a logarithm "
+           "or a square root in the network, or for sums that overflow")
 
 
 def check_actions(actions: np.ndarray, model: ActorCritic, obs: Obs, row: int | None = None) -> None:
@@ -33,10 +35,6 @@ def check_actions(actions: np.ndarray, model: ActorCritic, obs: Obs, row: int | 
                          f"the environment's step: {cause(model, obs) or _LAYERS}")
 
 
-_LAYERS = ("its parameters and the observations are finite, so look for a division by 0, a logarithm "
-           "or a square root in the network, or for sums that overflow")
-
-
 def cause(model: ActorCritic, obs: Obs, outputs: Tensor | None = None) -> str:
     """What is not finite of the parameters, the observations or, last, `outputs`; '' if nothing."""
     names = [name for name, part in (*model.named_parameters(), *model.named_buffers())
@@ -53,3 +51,10 @@ def cause(model: ActorCritic, obs: Obs, outputs: Tensor | None = None) -> str:
     if outputs is not None and not torch.isfinite(outputs).all():
         return f"the network's outputs are not finite: {_LAYERS}"
     return ""
+
+
+def with_cause(error: NonFiniteError, model: ActorCritic, obs: Obs,
+               behaviour: Tensor) -> NonFiniteError:
+    """`error`, with the parameter or the observation that is not finite if there is one."""
+    reason = cause(model, obs, behaviour)
+    return NonFiniteError(f"{reason}: {error.message}") if reason else error

@@ -24,7 +24,7 @@ from vantage.learning.cloning import Cloning, DemoLoss
 from vantage.learning.config import LearningConfig
 from vantage.learning.contract import check_estimate, check_loss
 from vantage.learning.curiosity import add_to, make_curiosity
-from vantage.learning.finite import cause
+from vantage.learning.finite import with_cause
 from vantage.learning.gradients import OwnWeights, backward
 from vantage.learning.minibatches import Pieces, by_current_policy, minibatches
 from vantage.learning.modules import Buffers, critic_of, make_module, parameters_of
@@ -128,9 +128,7 @@ class Learner:
                 self.buffers.merge(buffers_before.unsqueeze(0))
             if self.ema is not None and ema_before is not None:
                 self.ema.vector.copy_(ema_before)
-            if reason := cause(self.model, rollout.obs, rollout.behaviour):
-                raise NonFiniteError(f"{reason}: {error.message}") from None
-            raise
+            raise with_cause(error, self.model, rollout.obs, rollout.behaviour) from None
         if self.buffers is not None and self.sink.num_ranks > 1:
             self.buffers.merge(self.sink.all_gather(self.buffers.read()))
         if values is not None:

@@ -258,7 +258,7 @@ class ActorLearner:
                              "begins a new episode")
             elif first.lost:
                 which = ", ".join(map(str, first.lost))
-                if len(first.lost) == self.envs.num_envs > 8:
+                if len(first.lost) == self.envs.num_envs // self.envs.spec.agents > 8:
                     which = "all"
                 notes.append(f"environments {which} could not be restored by a replay and begin a "
                              "new episode: this resume is not exact")

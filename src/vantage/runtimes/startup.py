@@ -27,6 +27,7 @@ from vantage.runs.compatibility import check_fits, check_spaces, fitting, in_uni
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.recorder import Recorder
+from vantage.specs import is_part
 from vantage.types import EnvSpec
 
 log = logging.getLogger(__name__)
@@ -62,6 +63,12 @@ def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
     """Log the `notes` on environments, and the network."""
     for note in notes:
         log.info(for_reader(note))
+    alone = model.policy.critic_parts
+    if alone:
+        keys = model.spec.keys
+        seen = [key for key in keys if not is_part(key, alone)]
+        unseen = [key for key in keys if is_part(key, alone)]
+        log.info(f"policy sees: {', '.join(seen)}; critic alone: {', '.join(unseen)}")
     weights = sum(parameter.numel() for parameter in model.parameters())
     separate = ", once each for policy and critic" if model.policy.separate else ""
     log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} "
