@@ -127,7 +127,7 @@ def test_a_config_without_a_key_has_its_default(tmp_path: Path) -> None:
 def test_a_run_opens_as_it_was_created_and_is_not_created_twice(tmp_path: Path) -> None:
     config = Config().change(env="ALE/Pong-v5", seed=7, stop_at_return=18.5, lr="linear:7e-4:0", bptt=False)
     run = RunDirectory.create(config, path=tmp_path / "mine")
-    with pytest.raises(ConfigError, match=rf"mine exists.*`vantage resume {run.path}`, or choose another run"):
+    with pytest.raises(ConfigError, match=rf"mine exists.*vantage.resume\('{run.path}'\), choose another run, or"):
         create(tmp_path, path=run.path)
     (run.path / "meta.json").unlink()
     assert RunDirectory.open(run.path) == run
