@@ -25,7 +25,7 @@ class Sync:
     device: str = key(
         "auto", "cpu, cuda, cuda:0, or auto; a list such as cuda:0,cuda:1 gives each rank a GPU")
     threads: int = key(
-        0, "CPU threads of each process; 0: one, or all cores for images and large networks",
+        0, "CPU threads of each process; 0: one, or all cores for large images and networks",
         low=0, high=4096)
 
     def __post_init__(self) -> None:

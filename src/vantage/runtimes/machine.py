@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
+import os
 import re
+import sys
 
 import torch
 
@@ -50,6 +53,10 @@ MOST_FOR_ONE_THREAD = 200_000
 Next to a busy process one thread is then 1.3 to 8 times as fast. PPO on HalfCheetah has 143,000
 weights with hidden=256,256; with 512,512 it has 547,000, and two threads are faster.
 """
+
+
+MOST_PIXELS = 400
+"""Most pixels of an image for which one thread is at least as fast as two."""
 
 
 def prepare(config: Config) -> Config:
@@ -98,12 +105,14 @@ def prepare(config: Config) -> Config:
 def threads_of(config: Config, processes: int) -> int:
     """Threads of each of `processes`: its share of the cores, or one for a small network.
 
+    At most as many as the environment variable OMP_NUM_THREADS says.
+
     Threads synchronise at each operation, which for a small network takes longer than the
     operation. Next to processes of environments this holds for larger networks too: A2C on
     BipedalWalker on 2 cores with vector=async makes 950 steps/s with two threads, 1,580 with one.
-    Networks for images are not small.
+    Networks for images of more than `MOST_PIXELS` are not small.
     """
-    threads = max(1, available_cores() // processes)
+    threads = min(max(1, available_cores() // processes), _most_threads())
     env = resolve_env(config.env.id, config.env.atari_protocol)
     # Vector environments are excluded: they may be slow or impossible to build twice.
     if threads == 1 or env.atari is not None or is_vector(env) or "cuda" in config.runtime.device:
@@ -112,11 +121,18 @@ def threads_of(config: Config, processes: int) -> int:
                              stream=0, threads=1)
     envs.close()
     weights = sum(weight.numel() for weight in new_model(config, envs.spec).parameters())
-    images = any(part.kind == "image" for part in envs.spec.parts)
+    images = any(part.kind == "image" and math.prod(part.shape[-2:]) > MOST_PIXELS
+                 for part in envs.spec.parts)
     envs_use_cores = config.env.vector == "async"
     if (weights <= MOST_FOR_ONE_THREAD or envs_use_cores) and not images:
         return 1
     return threads
+
+
+def _most_threads() -> int:
+    """OMP_NUM_THREADS, or no limit where it is unset or says no number."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return max(1, int(first)) if first.isdecimal() else sys.maxsize
 
 
 def _check_memory(config: Config, workers: int) -> None:
