@@ -133,15 +133,15 @@ def not_built(factory: Any, built: Any, argument: str) -> str:
     """
     if built is None:
         return "None; is its return missing?"
-    title = getattr(built, "__name__", "")
+    if not (isinstance(built, type) or isroutine(built)):
+        return ""
+    title = built.__name__
     start = "let it return "
     is_lambda = getattr(factory, "__name__", "") == "<lambda>"
     if is_lambda:
         start = f"write lambda {argument}: " if argument else "write lambda: "
     if isinstance(built, type):
         return f"the class {title}; {start}{title}({argument})"
-    if not isroutine(built):
-        return ""
     if is_lambda and title.isidentifier():
         return f"the function {title}; {start}{title}({argument})"
     return ("a function, which builds the environment; call it: give what this returns as env, or "
