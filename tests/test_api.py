@@ -133,6 +133,7 @@ def test_a_loop_over_make_env_plays_the_games_of_evaluate(env: str, keys: dict[s
 def test_make_env_keeps_the_info_of_the_environment() -> None:
     agent = vantage.train("a2c", env="tiny:Leveled", run="run", steps=16, num_envs=2, rollout_length=4, hidden=[4],
                           threads=1, eval_every=0, tensorboard=False, reset_options={"level": 4})
+    assert repr(replace(agent, step=8)).startswith("<Agent a2c on tiny:Leveled: step 8 of 16, ")
     env = agent.make_env()
     assert env.reset()[1] == {"level": 4}
     info = env.step(1)[4]

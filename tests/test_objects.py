@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from drawn import Drawn
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tiny import Bandit
 from torch import nn
@@ -29,6 +30,15 @@ class Sized(Bandit):
     def __init__(self, size: int = 1) -> None:
         super().__init__()
         self.obs_size = size
+
+
+class Forgetful(Bandit):
+    """Takes a render mode and does not keep it."""
+
+    metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  as gymnasium has it
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
 
 
 class Linear(nn.Module):
@@ -95,8 +105,31 @@ def test_a_function_may_set_its_own_render_mode() -> None:
     envs.reset()
     assert envs.render().shape == (400, 600, 3)
     envs.close()
-    with pytest.raises(ConfigError, match="<lambda> draws no pictures"):
-        make_single(vantage.configure("a2c", env=lambda: gym.make("CartPole-v1")).env, seed=0, stream=2)
+    drawing = r'env=lambda: gymnasium\.make\("CartPole-v1", render_mode="rgb_array"\)\)$'
+    for env, says in ((lambda: gym.make("CartPole-v1"), drawing),
+                      (lambda: Drawn(), r'env=lambda: Drawn\(render_mode="rgb_array"\)\) with its other arguments$'),
+                      (lambda: Forgetful(), "keep it as self.render_mode")):
+        with pytest.raises(ConfigError, match=says):
+            make_single(vantage.configure("a2c", env=env).env, seed=0, stream=2)
+
+
+def later() -> Any:
+    return lambda: Bandit()
+
+
+def forgets() -> None:
+    Bandit()
+
+
+@pytest.mark.parametrize(("env", "says"), [
+    (lambda: Bandit, r"returns the class Bandit; write lambda: Bandit\(\)$"),
+    (lambda num_envs: SyncVectorEnv, r"class SyncVectorEnv; write lambda num_envs: SyncVectorEnv\(num_envs\)$"),
+    (lambda: later, r"returns the function later; write lambda: later\(\)$"),
+    (later, "returns a function, which builds the environment; call it: give what this returns as env, or let this"),
+    (forgets, r"returns None; is its return missing\?$")])
+def test_a_function_that_returns_no_environment_is_named_with_what_to_write(env: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make_single(vantage.configure("a2c", env=env).env, seed=0, stream=2, draws=False)
 
 
 def test_a_function_that_returns_one_object_again_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
 from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError, VantageError
@@ -95,9 +96,17 @@ def __getattr__(name: str) -> object:
     elif name in _MODULES:
         value = getattr(import_module(_MODULES[name]), name)
     else:
+        # `from vantage import NAME` replaces the text of an AttributeError by its own.
+        if sys._getframe(1).f_code.co_name == "_handle_fromlist" and not _is_module(name):
+            raise ImportError(f"cannot import name {name!r} from 'vantage'{_instead(name)}",
+                              name="vantage", path=__file__)
         raise AttributeError(f"module 'vantage' has no attribute {name!r}{_instead(name)}")
     globals()[name] = value
     return value
+
+
+def _is_module(name: str) -> bool:
+    return PathFinder.find_spec(f"{__name__}.{name}", __path__) is not None
 
 
 def _instead(name: str) -> str:

@@ -124,7 +124,9 @@ def test_python_gets_the_key_of_another_library_too() -> None:
         "lam is gae_lambda; unknown key 'horizon_length'; rl_games' horizon_length is rollout_length")
     with pytest.raises(ConfigError, match=r"; and 3 more$"):
         vantage.configure("ppo", env="CartPole-v1", **{f"foreign_{i}": 1 for i in range(11)})
-    with pytest.raises(ConfigError, match=r"^unknown key 'learning'; `vantage train ALGO --help` shows"):
+    with pytest.raises(ConfigError, match=r"^unknown key 'progress'; it is an argument of vantage\.train; a Trainer"):
+        vantage.configure("ppo", env="CartPole-v1", progress=False)
+    with pytest.raises(ConfigError, match=r"^unknown key 'learning'; print.vantage.configure.'ppo', env=....*shows"):
         vantage.configure("ppo", env="CartPole-v1", learning=1)
 
 

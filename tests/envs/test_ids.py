@@ -109,6 +109,20 @@ def test_an_id_is_found_by_its_packages_plugin_or_answered_with_the_package(monk
     gym.registry.pop("Plugged/Bandit-v0")
 
 
+def test_the_name_of_a_class_and_the_path_of_a_run_are_answered_as_such(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys.modules["__main__"], "Irrigation", CartPoleEnv, raising=False)
+    run = tmp_path / "runs/x"
+    run.mkdir(parents=True)
+    (run / "meta.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, says in (("Irrigation", r"a class is given without quotes: env=Irrigation$"),
+                       ("runs/x", r"is a run: vantage\.resume\('runs/x'\) continues it, vantage\.evaluate\('runs/x'\)"),
+                       ("runs/y", "class; `vantage list environments` names them$")):
+        with pytest.raises(ConfigError, match=f"(?i){says}"):
+            resolve_env(name)
+
+
 def test_an_environment_of_a_notebook_is_refused_by_worker_processes(monkeypatch):
     class Mine(gym.Env):
         __module__ = "__main__"

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import vantage
 from vantage.errors import ConfigError
 from vantage.keys.objects import ObjectName
 from vantage.models.build import make_model
@@ -76,3 +77,8 @@ def test_a_shape_given_as_a_number_is_answered_by_its_element() -> None:
     policy = PolicyConfig(network=ObjectName("<Net>", lambda shape: nn.Linear(shape[0], 8)))
     assert make_model(policy, SHOP, critic="state").actor.out_features == 16
     assert torch.is_tensor(returning(torch.relu)((3,))(torch.zeros(2, 3)))
+
+
+def test_a_mapping_of_networks_is_answered_with_one_for_every_part() -> None:
+    with pytest.raises(ConfigError, match=r"^network is a mapping of field, tank; one network serves every image of a"):
+        vantage.configure("ppo", env="CartPole-v1", network={"field": Extractor, "tank": Extractor})

@@ -298,6 +298,19 @@ def test_the_module_answers_names_of_other_libraries_in_one_line(name: str, answ
     with pytest.raises(AttributeError, match=f"no attribute {name!r}; .*{answer}") as error:
         getattr(vantage, name)
     assert "\n" not in str(error.value)
+    assert not hasattr(vantage, name)
+    with pytest.raises(ImportError, match=f"cannot import name {name!r} from 'vantage'; .*{answer}"):
+        __import__("vantage", fromlist=[name])  # as `from vantage import NAME` does
+
+
+@pytest.mark.parametrize(("args", "keys", "says"), [
+    ((), {"n_eval_episodes": 5}, r"vantage\.evaluate has no argument 'n_eval_episodes'; give episodes$"),
+    ((), {"episode": 5}, r"no argument 'episode'; did you mean episodes\?$"),
+    ((), {"blorb": 5}, r"no argument 'blorb'; help\(vantage\.evaluate\) shows them$"),
+    ((Bandit(),), {}, r"takes run by position and 2 values .*; name the others: episodes=\.\.\., .*, env=\.\.\.")])
+def test_evaluate_names_its_arguments(args: tuple[Any, ...], keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=says):
+        vantage.evaluate("run", *args, **keys)
 
 
 @pytest.mark.parametrize("kind", [vantage.PPO, vantage.A2C, vantage.ACER, Misspelled])

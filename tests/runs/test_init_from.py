@@ -115,12 +115,12 @@ def test_a_resume_does_not_need_the_weights_again() -> None:
     ({}, "a2c", {"env": "Acrobot-v1"}, r"its actions: \('discrete', \(2,\)\), .*\(3,\)\); .*action_subset"),
     ({}, "a2c", {"env": "tiny:Bandit"}, r"its observations: vector \[4\], of this run: vector \[1\]"),
     ({}, "acer", {"separate": True}, "its critic: state, of this run: action"),
-    ({}, "a2c", {"hidden": "16", "obs_norm": False}, r"network: actor\.torsos\.0\.layers\.0\.weight is \[8, 4\] there, "
-                                                     r"\[16, 4\] here; give hidden=8 obs_norm=True$"),
+    ({}, "a2c", {"hidden": "16", "obs_norm": False}, r"network: actor\.torsos\.0\.layers\.0\.weight is \[8, 4\] in the "
+                                                     r"file, \[16, 4\] in the network; give hidden=8 obs_norm=True$"),
     ({}, "a2c", {"activation": "relu"}, r"network; give activation='tanh'$"),
     (GAUSSIAN, "a2c", {"min_std": 0.5}, r"network; give min_std=0\.001$"),
     (GAUSSIAN, "a2c", {"log_std_init": 0.5}, r"network; give log_std_init=-1\.0$"),
-    (GAUSSIAN, "a2c", {"std": "free", "log_std_init": 0.0}, r"policy_head\.log_std is nothing there, .*std='fixed'"),
+    (GAUSSIAN, "a2c", {"std": "free", "log_std_init": 0.0}, r"log_std \[1\] is missing in the file; .*std='fixed'"),
     (GAUSSIAN, "a2c", {"env_kwargs": {"bound": 2}}, r"its action bounds.*: \(\(-1\.0,\).*: \(\(-2\.0,\)"),
 ])
 def test_weights_that_do_not_fit_are_refused_before_there_is_a_run(

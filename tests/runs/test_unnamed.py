@@ -130,9 +130,14 @@ def test_a_run_that_exists_names_the_call_that_continues_it(tmp_path: Path, code
     vantage.train("ppo", env=Bandit, network=code["network"], run=run, **keys)
     with pytest.raises(ConfigError) as error:
         vantage.train("ppo", env=code["env"], network=code["network"], run=run, **keys)
-    call = f"vantage.resume({str(run)!r}, network=...)"
+    call = f"vantage.resume({str(run)!r}, network=..., steps=128, extend_schedule=True)"
     assert str(error.value) == f"{run} exists; continue it with {call}, choose another run, or leave run out"
     assert vantage.resume(run, network=code["network"], steps=128, extend_schedule=True, progress=False).step == 128
+    del keys["progress"]
+    with vantage.Trainer("ppo", env=Bandit, run=tmp_path / "begun", **keys) as trainer:
+        trainer.update()
+    with pytest.raises(ConfigError, match=r"continue it with vantage\.resume\('[^']*begun'\), choose"):
+        vantage.Trainer("ppo", env=Bandit, run=trainer.run, **keys)
     for key in ("overwrite", "resume", "reset_num_timesteps"):
         with pytest.raises(ConfigError, match=rf"{key} (is|has no counterpart).*(another run|vantage\.resume)"):
             vantage.train("ppo", env=Bandit, **{key: True})

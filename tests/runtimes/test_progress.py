@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Any
+
+import numpy as np
+import pytest
 
 import vantage
 from vantage.runs.metric_names import numbers_of
@@ -40,6 +44,21 @@ def test_numbers_of_the_last_infos_are_logged_by_their_mean_over_the_window() ->
         assert found == {"rollout/success_rate": 0.5, "rollout/info/coins": 4.0}
     many = {f"n{i:02}": i for i in range(40)} | {"is_success": 1, "": 2, "a" * 65: 3}
     assert list(numbers_of(many)) == ["is_success", *(f"n{i:02}" for i in range(31))]
+
+
+@pytest.mark.parametrize(("info", "says"), [
+    ({"is_sucess": True}, "info has 'is_sucess', and the success rate is the mean of 'is_success'; rename it"),
+    ({"is_success": None}, "info['is_success'] is None, which counts for no success rate; give True or False"),
+    ({"is_success": np.ones(2, bool)}, "info['is_success'] is an array of bool of shape (2,): [True, True], which "
+                                       "counts for no success rate; give True or False"),
+    ({"is_success": np.ones(1, bool), "is_successor": 1}, "")])
+def test_a_success_that_counts_for_no_rate_is_named_once(
+        info: dict[str, Any], says: str, caplog: pytest.LogCaptureFixture) -> None:
+    progress = Progress(1)
+    for _ in range(2):
+        progress.add(Advance(steps=1, episodes=(Episode(0, 1.0, 5, info), Episode(1, 1.0, 5, info))))
+    assert caplog.messages == ([says] if says else [])
+    assert progress.metrics().get("rollout/success_rate") == (None if says else 1)
 
 
 def test_the_goal_of_training_games_is_their_mean_over_the_window() -> None:

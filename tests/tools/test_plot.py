@@ -20,7 +20,7 @@ from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
-from vantage.tools.curves import Curve, bootstrap_interval, group_curves, middle
+from vantage.tools.curves import Curve, bootstrap_interval, group_curves, make_curve, middle
 from vantage.tools.plot import digest, draw, plot, summary_rows
 
 
@@ -50,6 +50,22 @@ def test_runs_that_differ_only_in_the_seed_are_one_group() -> None:
     assert same.label == "a2c steps=1000000 (3 runs)" and shorter.label == "a2c steps=5 (1 seed)"
     workers = [group.label for group in group_curves([curve([0], [0], algo="a3c", num_workers=n) for n in (1, 2)])]
     assert workers == ["a3c num_workers=1 (1 seed)", "a3c num_workers=2 (1 seed)"]
+
+
+@pytest.mark.parametrize(("metric", "says"), [
+    ("success_rate", "metric success_rate; did you mean rollout/success_rate?"),
+    ("sucess_rate", "metric sucess_rate; did you mean rollout/success_rate?"),
+    ("rollout/sucess_rate", "metric rollout/sucess_rate; did you mean rollout/success_rate?"),
+    ("my/loss", "metric my/loss; it has rollout/success_rate, time/fps"),
+    ("rollout/ep_rew_mean", "finite value of rollout/ep_rew_mean by steps yet; perhaps no game has ended; it has "
+                            "rollout/success_rate, time/fps"),
+    ("eval/success_rate", "finite value of eval/success_rate by steps yet; perhaps no game has ended with "
+                          'info["is_success"]; did you mean rollout/success_rate?')])
+def test_a_metric_that_a_run_lacks_is_answered_with_the_similar_one(metric: str, says: str) -> None:
+    lines: Any = [{"step": 1, "seconds": 1.0, "rollout/success_rate": 0.5, "time/fps": 3.0}]
+    with pytest.raises(ConfigError) as error:
+        make_curve(Config(), lines, "steps", metric, source=Path("run"))
+    assert str(error.value) == f"run has no {says}"
 
 
 def test_a_folder_is_its_runs_and_what_has_no_curve_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,8 +80,10 @@ class Agent:
     def __repr__(self) -> str:
         score = self.scores.get("eval/mean_reward", self.scores.get("rollout/ep_rew_mean"))
         words = "" if score is None else f", return {score:.4g}"
-        return (f"<Agent {self.config.setting}: step {self.step:,}, {shown_name(self.checkpoint)}"
-                f"{words}>")
+        total = self.config.run.steps
+        of_total = f" of {total:,}" if self.step < total else ""
+        return (f"<Agent {self.config.setting}: step {self.step:,}{of_total}, "
+                f"{shown_name(self.checkpoint)}{words}>")
 
     def __getattr__(self, name: str) -> Any:
         """AttributeError, which answers names of other libraries."""

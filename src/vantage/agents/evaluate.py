@@ -31,6 +31,7 @@ from vantage.envs.ids import resolve_env
 from vantage.envs.make import make_environments, make_single
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, for_reader
+from vantage.keys.call_words import answering
 from vantage.keys.objects import is_object, shown_name
 from vantage.learning.evaluation import play_games, result_of
 from vantage.runs.handed_over import ARGUMENTS, handed_over
@@ -103,6 +104,7 @@ class Evaluation:
         return line if self.other is None else f"{line}\n{self.other.sentence()}"
 
 
+@answering(n_eval_episodes="episodes")
 def evaluate(run: str | Path | Agent, *, episodes: int = 100, deterministic: bool | None = None,
              checkpoint: str = "auto", seed: int = 0, num_envs: int | None = None,
              max_episode_steps: int = 0, trust: bool = False, env: Any = None, network: Any = None,

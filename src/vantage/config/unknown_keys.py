@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from vantage.config.algorithms import ALGORITHMS, RUNTIMES, runtimes_of
 from vantage.config.flat import GROUPS
-from vantage.errors import ConfigError
+from vantage.errors import ConfigError, runs_command
 from vantage.keys.suggestions import MOST_UNKNOWN, listed, suggestion
 
 if TYPE_CHECKING:
@@ -42,7 +42,17 @@ def _why_unknown(config: Config, name: str) -> str:
         return (f"{name} is an attribute of {kind.__name__} and not a field; put "
                 "@dataclass(frozen=True) on the class")
     near = suggestion(name, [*config.every_key(), *config.flat_keys(), *GROUPS])
-    return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
+    if name == "progress":
+        near = "; it is an argument of vantage.train; a Trainer shows nothing: leave it out"
+    return f"unknown key {name!r}{near or where_keys_are(config)}"
+
+
+def where_keys_are(config: Config) -> str:
+    """'; ... shows the keys', in the words of who reads it."""
+    if runs_command():
+        return "; `vantage train ALGO --help` shows the keys"
+    algo = repr(config.algo) if config.algo in ALGORITHMS else "..."
+    return f"; print(vantage.configure({algo}, env=...).to_json()) shows the keys"
 
 
 def why_no_attribute(config: Config, name: str) -> str:

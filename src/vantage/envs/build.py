@@ -7,7 +7,7 @@ import json
 import multiprocessing
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -27,12 +27,13 @@ from vantage.envs.other_interfaces import (
     instance_refusal,
     is_parallel,
     metadata_of,
+    not_built,
     refusal,
 )
 from vantage.envs.randomness import layers
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import add_current_folder, load_class
-from vantage.keys.objects import ObjectName, target_of
+from vantage.keys.objects import ObjectName, is_object, target_of
 
 _OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps",
                "disable_env_checker": "leave it out",
@@ -86,8 +87,36 @@ def check_pictures(env: EnvId, built: Any) -> None:
     if mode == RGB_ARRAY and isinstance(modes, Collection) and RGB_ARRAY in modes:
         return
     close_quietly(built)
-    raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and "
-                      "to list it in its metadata's render_modes; a lambda may set it instead")
+    call = ""
+    if is_object(env.name) and isinstance(modes, Collection) and RGB_ARRAY in modes:
+        call = _drawing(built)
+    if call:
+        raise ConfigError(f"{env.name} draws no pictures: it is built without render_mode; to "
+                          f'record, write vantage.record(agent, "game.mp4", env=lambda: {call}')
+    raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r}, "
+                      "to keep it as self.render_mode and to list it in its metadata's "
+                      "render_modes; a lambda may set it instead")
+
+
+def _drawing(built: Any) -> str:
+    """The end of a call, which builds an environment like `built` with pictures, or ''."""
+    bare = getattr(built, "unwrapped", built)
+    if "render_mode" not in getattr(bare, "__dict__", {}):  # it would not keep it
+        return ""
+    gym_id = getattr(getattr(bare, "spec", None), "id", "")
+    is_own = not type(built).__module__.startswith("gymnasium.")
+    if built is not bare and (is_own or not gym_id):  # the wrappers would be lost
+        return ""
+    if gym_id:
+        return f'gymnasium.make("{gym_id}", render_mode="{RGB_ARRAY}"))'
+    cls = type(bare)
+    if not _takes(cls, "render_mode"):
+        return ""
+    call = f'{cls.__name__}(render_mode="{RGB_ARRAY}"))'
+    with suppress(ValueError):  # of a class written in C
+        if [*signature(cls).parameters] != ["render_mode"]:
+            call += " with its other arguments"
+    return call
 
 
 class WithoutOptions(gym.Wrapper[Any, Any, Any, Any]):
@@ -172,7 +201,10 @@ def _call(factory: Any, env: EnvId, config: EnvConfig, more: dict[str, Any]) -> 
             raise ConfigError(f"env={env.name!r} is {words}")
     elif not _takes(factory, "render_mode"):  # it may set its own
         more = {name: value for name, value in more.items() if name != "render_mode"}
-    return factory(**config.env_options, **more)
+    built = factory(**config.env_options, **more)
+    if words := not_built(factory, built, "num_envs" if "num_envs" in more else ""):
+        raise ConfigError(f"env={env.name!r} returns {words}")
+    return built
 
 
 def _takes(function: Any, name: str) -> bool:

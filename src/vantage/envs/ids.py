@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import sys
 import warnings
@@ -18,7 +19,7 @@ import vantage.envs.snake  # noqa: F401  registers it
 from vantage._host.extras import install_command
 from vantage.envs.config import EnvConfig
 from vantage.envs.known_packages import hint
-from vantage.errors import ConfigError
+from vantage.errors import ConfigError, runs_command
 from vantage.keys.import_paths import colon_form, load_class
 from vantage.keys.objects import is_code, is_object
 from vantage.keys.suggestions import nearest
@@ -194,13 +195,30 @@ def find_plugin(gym_id: str) -> bool:
 def _with_package(gym_id: str) -> str:
     """'; did you mean package:ID?' if the id begins with an installed package, else ""."""
     match = re.match(r"[a-z_]\w*", gym_id.lower())
-    if match is None or match[0] in sys.stdlib_module_names or find_spec(match[0]) is None:
+    if match is None or match[0] in sys.stdlib_module_names:
+        return ""
+    spec = find_spec(match[0])
+    if spec is None or spec.origin is None:  # a folder without code, such as runs/
         return ""
     return f"; did you mean {match[0]}:{gym_id}, which imports its package?"
 
 
+def _of_python(name: str) -> str:
+    """'; ...' for the path of a run, or for the name of a class of the program as text; or ''."""
+    if os.path.isfile(os.path.join(name, "meta.json")):
+        calls = f"vantage.resume({name!r}) continues it, vantage.evaluate({name!r}) plays it"
+        if runs_command():
+            calls = f"`vantage resume {name}` continues it, `vantage evaluate {name}` plays it"
+        return f"; it is a run: {calls}"
+    if isinstance(getattr(sys.modules["__main__"], name, None), type) and not runs_command():
+        return f"; a class is given without quotes: env={name}"
+    return ""
+
+
 def _registered(name: str, gym_id: str) -> EnvId:
     if not find_plugin(gym_id):
+        if words := _of_python(name):
+            raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{words}")
         if find_spec("ale_py") is None and re.fullmatch(r"ALE/.*|\w+(NoFrameskip-v4)?", name):
             raise ConfigError(f"env={name!r} is no Gymnasium id{nearest(name, known_names())}; if "
                               "it is an Atari game, ale_py is not installed: "

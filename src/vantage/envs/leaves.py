@@ -24,7 +24,7 @@ from vantage.specs import ArraySpec
 Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
 FLOAT32 = np.dtype(np.float32)
-_KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool"}
+_KINDS = {"f": "float", "i": "int", "u": "uint8", "b": "bool"}
 """Names of NumPy's dtype kinds."""
 
 

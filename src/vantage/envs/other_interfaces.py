@@ -6,7 +6,7 @@ They are recognised by the modules of their classes, or by methods if a class wa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from inspect import signature
+from inspect import isroutine, signature
 from typing import Any
 
 from gymnasium import Env
@@ -124,6 +124,28 @@ def instance_refusal(env: Any) -> str:
                 "environments after their episodes; leave autoreset_mode out of its metadata, and "
                 "let reset begin the episodes")
     return ""
+
+
+def not_built(factory: Any, built: Any, argument: str) -> str:
+    """What the function `factory` returned in place of an environment, and what to write; or ''.
+
+    `argument` is what a class is called with.
+    """
+    if built is None:
+        return "None; is its return missing?"
+    if not (isinstance(built, type) or isroutine(built)):
+        return ""
+    title = built.__name__
+    start = "let it return "
+    is_lambda = getattr(factory, "__name__", "") == "<lambda>"
+    if is_lambda:
+        start = f"write lambda {argument}: " if argument else "write lambda: "
+    if isinstance(built, type):
+        return f"the class {title}; {start}{title}({argument})"
+    if is_lambda and title.isidentifier():
+        return f"the function {title}; {start}{title}({argument})"
+    return ("a function, which builds the environment; call it: give what this returns as env, or "
+            "let this return the environment")
 
 
 def metadata_of(env: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -63,11 +63,26 @@ def make_observer(space: gym.Space[Any], batch: Shape = (), kinds: Mapping[str, 
             try:
                 converted[name] = convert_part(part.value(value, path))
             except (KeyError, IndexError, TypeError, ValueError) as error:
+                if isinstance(error, KeyError) and (lack := _lack(value, (path, part.mask or ()))):
+                    raise ValueError(lack) from None
                 kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
                 raise ValueError(f"in {name!r}: {kind}{error}") from None
         return converted
 
     return specs, convert
+
+
+def _lack(obs: Any, paths: Iterable[Path]) -> str:
+    """The first key of `paths` that `obs` lacks, and the similar one that it has; or ''."""
+    for path in paths:
+        holder = obs
+        for i, key in enumerate(path):
+            if isinstance(holder, Mapping) and key not in holder:
+                missing = "/".join(map(str, path[:i + 1]))
+                near = nearest(str(key), map(str, holder), repr)
+                return f"the observation lacks {missing!r}{near}"
+            holder = holder[key]
+    return ""
 
 
 def reasons(space: gym.Space[Any], kinds: Mapping[str, str]) -> dict[str, str]:

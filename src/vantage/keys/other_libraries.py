@@ -18,7 +18,7 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "clip_range": "is {clip}",
         "clip_range_vf": "is {value_clip}",
         "ent_coef": "is {entropy_coef}",
-        "vf_coef": "is half of {value_coef}, as Vantage halves the squared error",
+        "vf_coef": "is {value_coef}: value_coef = 2 x vf_coef, as Vantage halves the squared error",
         "target_kl": "is {max_kl}",
         "normalize_advantage": "is {advantage_norm}",
         "total_timesteps": "is {steps}",
@@ -86,7 +86,8 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "num_envs_per_env_runner": "is {envs_per_worker}",
         "num_envs_per_worker": "is {envs_per_worker}",
         "num_sgd_iter": "is {epochs}",
-        "vf_loss_coeff": "is half of {value_coef}, as Vantage halves the squared error",
+        "vf_loss_coeff":
+            "is {value_coef}: value_coef = 2 x vf_loss_coeff, as Vantage halves the squared error",
         "use_lstm": "is {memory} lstm",
         "num_gpus": "is {device} cuda, or a list such as cuda:0,cuda:1",
     },
@@ -99,7 +100,8 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "init_noise_std": "is {log_std_init}, its logarithm: 0 for 1.0",
         "desired_kl": "is {lr} kl:0.01",
         "schedule": "is {lr}: kl:0.01 for adaptive, a number for fixed",
-        "value_loss_coef": "is half of {value_coef}, as Vantage halves the squared error",
+        "value_loss_coef":
+            "is {value_coef}: value_coef = 2 x value_loss_coef, as Vantage halves the squared error",
         "use_clipped_value_loss": "is {value_clip} with the number of {clip}",
         "max_iterations": "is {steps}: iterations times rollout_length times num_envs",
         "actor_hidden_dims": "is {hidden}, such as 256,128",

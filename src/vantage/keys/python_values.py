@@ -33,6 +33,10 @@ def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
         raise ConfigError(f"hidden is a mapping of {', '.join(map(str, value))}; policy and critic "
                           "have layers of the same sizes: give a list such as 64,64, and "
                           "separate=True for a network each")
+    if name == "network" and isinstance(value, Mapping):
+        raise ConfigError(f"network is a mapping of {', '.join(map(str, value))}; one network "
+                          "serves every image of a Dict, or every vector if it has no image: give "
+                          "a class or a function, which is called with the shape of each")
     if value is None and "none" in rules.get("choices", ()):
         return "none"
     takes_code = rules.get("open") or name == "env"

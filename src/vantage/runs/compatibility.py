@@ -34,8 +34,15 @@ def differences(saved: Mapping[str, Tensor], model: ActorCritic) -> list[str]:
     """The tensors whose names or shapes differ between `saved` and `model`."""
     theirs = _shapes(saved)
     ours = _shapes(model.state_dict())
-    return [f"{name} is {theirs.get(name, 'nothing')} there, {ours.get(name, 'nothing')} here"
-            for name in ours | theirs if theirs.get(name) != ours.get(name)]
+    texts = []
+    for name in ours | theirs:
+        if name not in theirs:
+            texts.append(f"{name} {ours[name]} is missing in the file")
+        elif name not in ours:
+            texts.append(f"{name} {theirs[name]} is missing in the network")
+        elif theirs[name] != ours[name]:
+            texts.append(f"{name} is {theirs[name]} in the file, {ours[name]} in the network")
+    return texts
 
 
 def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:

@@ -17,6 +17,7 @@ from vantage.keys.fields import convert, in_short, read_json_object
 from vantage.keys.import_paths import load_class
 from vantage.keys.object_digest import digest
 from vantage.keys.objects import ObjectName, is_code, is_object, source_text
+from vantage.runs.checkpoint import newest_step
 
 ARGUMENTS: Mapping[str, str] = {
     "algo": "algorithm",
@@ -89,12 +90,17 @@ def continuation(call: str, run: object, config: Config, needed: Collection[str]
 
 
 def resuming(run: Path, config: Config) -> str:
-    """The command or the call that continues a run, in the words of who reads it."""
-    if runs_command():
-        return f"`vantage resume {run}`"
+    """The command or the call that continues a run, in the words of who reads it.
+
+    It names a larger total for a run that has made all of its steps.
+    """
     saved: Mapping[str, Any] = {}
     with suppress(ConfigError, OSError, ValueError):
         saved = read_json_object((run / "config.json").read_text(), source=str(run))
+    longer = _longer_total(run, saved)
+    if runs_command():
+        more = "" if longer is None else f" --steps {longer} --extend-schedule"
+        return f"`vantage resume {run}{more}`"
     env = saved.get("env")
     policy = saved.get("policy")
     names = {"algorithm": saved.get("algo"),
@@ -102,7 +108,19 @@ def resuming(run: Path, config: Config) -> str:
              **{name: policy.get(name) if isinstance(policy, Mapping) else ""
                 for name in ("network", "memory")}}
     needed = {name for name, value in names.items() if is_object(str(value))}
-    return continuation("resume", run, config, needed)
+    if longer is None:
+        return continuation("resume", run, config, needed)
+    return continuation("resume", run, config, needed, steps=longer, extend_schedule=True)
+
+
+def _longer_total(run: Path, saved: Mapping[str, Any]) -> int | None:
+    """Twice the steps of a run with the config.json `saved`; None unless it has made them all."""
+    keys = saved.get("run")
+    steps = keys.get("steps") if isinstance(keys, Mapping) else None
+    done = newest_step(run)
+    if not isinstance(steps, int) or done is None or done < steps:
+        return None
+    return 2 * done
 
 
 def objects_of(config: Config) -> dict[str, ObjectName]:

@@ -16,7 +16,7 @@ from typing import Any
 from vantage.config.config import Config
 from vantage.envs.interface import LONGEST_GAME
 from vantage.learning.adaptive_rate import APPROX_KL
-from vantage.runs.metric_names import info_metrics, numbers_of
+from vantage.runs.metric_names import SuccessNote, info_metrics, numbers_of
 from vantage.runs.validation import COUNTERS, FLAGS
 from vantage.runtimes.steps import endless_note
 from vantage.types import Episode
@@ -119,6 +119,7 @@ class Progress:
         self._rates: dict[str, float] = {}
         """The losses and rates of the last metrics."""
         self._noted_endless = False
+        self._success_note = SuccessNote()
         self.learning_rate: float | None = None
         """The mean learning rate of the last update; None before the first."""
         self.divergence: float | None = None
@@ -164,6 +165,8 @@ class Progress:
         if advance.episodes:
             self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
             self.recent_numbers.extend(numbers_of(each.info) for each in advance.episodes)
+            for words in filter(None, (self._success_note(each.info) for each in advance.episodes)):
+                log.warning(words)
             self._recent_metrics = None
             if self.new_episodes is not None:
                 self.new_episodes.extend(advance.episodes)

@@ -16,6 +16,7 @@ from vantage.config.runtimes import Sync
 from vantage.errors import ConfigError
 from vantage.keys.fields import in_short
 from vantage.keys.suggestions import nearest
+from vantage.runs.metric_names import SUCCESS, is_metric
 
 Axis = Literal["steps", "minutes", "frames"]
 """What a curve is drawn over."""
@@ -75,10 +76,7 @@ def make_curve(config: Config, lines: Lines, x: Axis, metric: str, *, source: Pa
         if position is not None and value is not None:
             points[position] = value
     if not points:
-        names = sorted(_metric_names(lines))
-        raise ConfigError(f"{source} has no finite value of {metric} by {x} yet; perhaps no game "
-                          f"has ended{nearest(metric, names)}; it has "
-                          f"{', '.join(names) or 'no metrics yet'}")
+        raise ConfigError(f"{source} has no {_absence(metric, x, lines)}")
     xs, ys = np.array(sorted(points.items()), dtype=np.float64).T
     return Curve(config, xs, ys, str(source), code)
 
@@ -95,6 +93,24 @@ def _position(line: Mapping[str, float | None], x: Axis, metric: str) -> float |
         return step
     frames = line.get("time/frames")
     return None if frames is None else frames * step / max(1, logged)
+
+
+def _absence(metric: str, x: Axis, lines: Lines) -> str:
+    """What a run of these `lines` lacks and, if there is a similar metric, its name."""
+    names = sorted(_metric_names(lines))
+    last = metric.rpartition("/")[2]
+    ends = {name.rpartition("/")[2]: name for name in reversed(names)}
+    same = [name for name in names if name != metric and name.rpartition("/")[2] == last]
+    near = nearest(metric, names) or nearest(last, ends, ends.__getitem__)
+    if same:
+        near = f"; did you mean {' or '.join(same)}?"
+    near = near or f"; it has {', '.join(names) or 'no metrics yet'}"
+    if not is_metric(metric) and not any(metric in line for line in lines):
+        return f"metric {metric}{near}"
+    reason = "no game has ended"
+    if last == "success_rate":
+        reason += f' with info["{SUCCESS}"]'
+    return f"finite value of {metric} by {x} yet; perhaps {reason}{near}"
 
 
 def _metric_names(lines: Lines) -> set[str]:

@@ -15,6 +15,7 @@ from optuna.trial import BaseTrial, FixedTrial
 
 from vantage.config.config import Config
 from vantage.config.configure import with_defaults
+from vantage.config.unknown_keys import where_keys_are
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert, in_text, kinds_of, plain, read_json_object
 from vantage.keys.schedules import Schedule
@@ -260,7 +261,7 @@ def _searchable(key: str, base: Config) -> Any:
                           "games after the same steps; give it as the flag "
                           f"--{key.replace('_', '-')}")
     if key not in keys:
-        near = suggestion(key, keys) or "; `vantage train ALGO --help` shows the keys"
+        near = suggestion(key, keys) or where_keys_are(base)
         raise ConfigError(f"unknown key {key!r}{near}")
     return keys[key].hint
 
