@@ -36,7 +36,8 @@ MOST_MB = 40
 WIDTH = 240
 FRAME_MS = 80
 MOST_FRAMES = 150
-"""Pixels, milliseconds a frame and frames of a game on the page, which stays below 150 kB."""
+COLOURS = 48
+"""Pixels, milliseconds a frame, frames and colours of a game on the page: at most 250 kB each."""
 MARKS = ("<!-- zoo: written by benchmarks/zoo.py -->\n", "<!-- /zoo -->\n")
 
 
@@ -84,12 +85,17 @@ def shrink(video: Path) -> None:
         duration = int(film.info["duration"])
         stride = max(1, round(FRAME_MS / duration))
         size = (WIDTH, WIDTH * film.height // film.width)
-        frames: list[Image.Image] = []
+        pictures: list[Image.Image] = []
         for number in range(0, min(film.n_frames, stride * MOST_FRAMES), stride):
             film.seek(number)
-            frame = film.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-            palette = frames[0] if frames else frame.quantize(48, Image.Quantize.MAXCOVERAGE)
-            frames.append(frame.quantize(palette=palette, dither=Image.Dither.NONE))
+            pictures.append(film.convert("RGB").resize(size, Image.Resampling.LANCZOS))
+    # One palette for all frames, from a few of them: Pong's first has other colours than its game.
+    few = pictures[::max(1, len(pictures) // 8)]
+    strip = Image.new("RGB", (size[0], size[1] * len(few)))
+    for place, picture in enumerate(few):
+        strip.paste(picture, (0, size[1] * place))
+    palette = strip.quantize(COLOURS, Image.Quantize.MAXCOVERAGE)
+    frames = [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
     frames[0].save(video, save_all=True, append_images=frames[1:], duration=duration * stride,
                    loop=0)
 

