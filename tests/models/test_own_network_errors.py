@@ -64,6 +64,14 @@ def test_a_network_that_takes_a_space_is_told_that_it_receives_the_shape() -> No
         Extractor)
 
 
+def test_a_function_whose_parameter_is_named_after_a_space_is_taken() -> None:
+    def linear(obs_space_shape: tuple[int, ...]) -> nn.Module:
+        return nn.Linear(obs_space_shape[0], 4)
+
+    policy = PolicyConfig(network=ObjectName("<Net>", linear))
+    assert make_model(policy, SHOP, critic="state").actor.out_features == 8
+
+
 @pytest.mark.parametrize(("function", "words"), [
     (lambda x: (x, None), "forward returned a tuple; return one tensor"),
     (lambda x: None, "forward returned None; return one tensor"),

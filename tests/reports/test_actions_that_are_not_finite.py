@@ -19,10 +19,10 @@ import vantage
 class Dose(Bandit):
     """Fails on an action that is NaN, as numpy's poisson does; takes a choice if `discrete`."""
 
-    def __init__(self, discrete: bool = False) -> None:
+    def __init__(self, discrete: bool = False, bound: float = 1) -> None:
         super().__init__()
         if not discrete:
-            self.action_space = spaces.Box(-1, 1, (2,), np.float32)
+            self.action_space = spaces.Box(-bound, bound, (2,), np.float32)
 
     def play(self, action: Any) -> tuple[Any, bool]:
         if np.isnan(action).any():
@@ -48,7 +48,7 @@ class Divides(nn.Module):
         return self.layer(x) + x.sum(-1, keepdim=True) / x.sum(-1, keepdim=True)
 
 
-SCALE = r"the network's .*scale.* is not finite; initialise it"
+SCALE = r"not finite in the network: .*scale.*; initialise what is named"
 LAYERS = "its parameters and the observations are finite, so look for a division by 0"
 
 
@@ -61,8 +61,14 @@ def test_the_policy_is_named_before_its_action_reaches_the_environment(
         vantage.train(algo, env=Dose, network=network, steps=64, threads=1, tensorboard=False, eval_every=0,
                       run=tmp_path / "run", progress=False, **keys)
     text = str(error.value)
-    assert re.search("the policy gave the action nan, before the environment's step: " + reason, text), text
+    assert re.search("the policy gave the action nan: " + reason, text), text
     assert "lam value" not in text and "lr" not in text
+
+
+def test_infinite_bounds_of_actions_are_not_what_is_at_fault(tmp_path: Path) -> None:
+    with pytest.raises(vantage.NonFiniteError, match=LAYERS):
+        vantage.train("ppo", env=lambda: Dose(bound=np.inf), network=Divides, steps=64, num_envs=2, threads=1,
+                      tensorboard=False, eval_every=0, run=tmp_path / "run", progress=False)
 
 
 def test_the_loss_of_discrete_actions_names_the_network_before_the_learning_rate(tmp_path: Path) -> None:

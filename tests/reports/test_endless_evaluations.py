@@ -11,7 +11,6 @@ import pytest
 from tiny import Tiny
 
 import vantage
-from vantage.envs import interface
 from vantage.learning import evaluation
 
 
@@ -42,8 +41,8 @@ def test_a_training_without_an_end_makes_no_evaluation_and_says_so(
                       rollout_length=20, run=tmp_path / "run", progress=False, **keys)
     last = "no episode has ended in"
     assert lines_of(caplog, last)[-1].endswith(
-        "steps, so that the training has no return: give max_episode_steps, which cuts episodes of an "
-        "environment that does not end them, or train for longer")
+        "steps, so that the training has no return: train for longer, or end episodes in the environment or, "
+        "unless it is a vector environment, by max_episode_steps")
     waits = lines_of(caplog, "evaluations wait for the first end")
     assert len(waits) == (0 if keys["eval_every"] == 0 else 1)
     metrics = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
@@ -58,9 +57,10 @@ def test_the_remedy_gives_a_return_and_evaluations(tmp_path: Path, caplog: pytes
     assert agent.scores["eval/mean_reward"] == 30 and not lines_of(caplog, "no episode")
 
 
+@pytest.mark.parametrize("vector", ["sync", "async"])
 def test_an_evaluation_of_games_without_an_end_plays_one_in_each_environment_and_says_so(
-        tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = vantage.train("ppo", env=lambda: Shop(), steps=40, num_envs=2, rollout_length=20, hidden="4",
+        vector: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = vantage.train("ppo", env=lambda: Shop(), vector=vector, steps=40, num_envs=2, rollout_length=20, hidden="4",
                           threads=1, eval_every=0, run=tmp_path / "run", progress=False)
     monkeypatch.setattr(evaluation, "NOTED_STEPS", 20)
     monkeypatch.setattr("vantage.envs.make.make_environments.__kwdefaults__",
@@ -71,8 +71,7 @@ def test_an_evaluation_of_games_without_an_end_plays_one_in_each_environment_and
     assert result.returns == [50, 50] and result.cut_games == 2
     assert lines_of(caplog, "no game has ended in 20 steps") == [
         "no game has ended in 20 steps, and the environment has no time limit: games are cut after 50 steps; "
-        "give max_episode_steps to cut them earlier"]
-    assert "2 of 6 games were played" in caplog.text and "give max_episode_steps" in caplog.text
+        "end them in the environment or, unless it is a vector environment, by max_episode_steps"]
+    assert "2 of 6 games were played" in caplog.text and "by max_episode_steps" in caplog.text
     assert vantage.evaluate(agent, episodes=6, num_envs=2, max_episode_steps=10,
                             deterministic=True).returns == [10] * 6
-    assert interface.LONGEST_GAME == 10_000

@@ -330,6 +330,10 @@ def test_a_zip_of_stable_baselines_is_named(tmp_path: Path, capsys: pytest.Captu
         with pytest.raises(vantage.ConfigError, match=words):
             vantage.load(path)
         assert main(["evaluate", str(path)]) == 2 and words in capsys.readouterr().err
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\x01\x02") + 6] = 99  # the version that it takes to extract the file
+    path.write_bytes(data)
+    assert main(["evaluate", str(path)]) == 2 and "is a zip file; give a run" in capsys.readouterr().err
 
 
 def test_an_environment_of_the_policy_refuses_the_tuple_that_act_returns(tmp_path: Path) -> None:
@@ -342,3 +346,19 @@ def test_an_environment_of_the_policy_refuses_the_tuple_that_act_returns(tmp_pat
         with pytest.raises(vantage.ConfigError, match=r"write action, state = agent\.act\(obs, state\)"):
             env.step(trainer.agent.act(obs))
         assert env.step(trainer.agent.act(obs)[0])[2]
+
+
+def test_an_action_may_be_a_tuple_of_numbers(tmp_path: Path) -> None:
+    class Pair(Bandit):
+        def __init__(self) -> None:
+            super().__init__()
+            self.action_space = spaces.MultiDiscrete([3, 2])
+
+        def play(self, action: Any) -> tuple[Any, bool]:
+            return float(action[0]), True
+
+    agent = vantage.train("ppo", env=Pair, run=tmp_path / "run", steps=64, num_envs=2, threads=1, tensorboard=False,
+                          eval_every=0, progress=False)
+    env = agent.make_env()
+    env.reset(seed=0)
+    assert env.step((2, 1))[1] == 2

@@ -102,8 +102,8 @@ def test_an_edited_network_is_named_with_the_tensors_that_differ(monkeypatch: py
     monkeypatch.delitem(__import__("sys").modules, "own_net")
     Path("own_net.py").write_text(NETWORK.format(width=7) + "# edited")
     message = (r"does not fit the class network=own_net:Net, as if that had been edited since: "
-               r"actor\.torsos\.0\.network\.weight is \[5, 4\] there, \[7, 4\] here, "
-               r"actor\.torsos\.0\.network\.bias is \[5\] there, \[7\] here, .*; "
+               r"actor\.torsos\.0\.network\.weight is \[5, 4\] in the file, \[7, 4\] in the network, "
+               r"actor\.torsos\.0\.network\.bias is \[5\] in the file, \[7\] in the network, .*; "
                r"give the network that it was trained with$")
     for use in (lambda: vantage.load(run), lambda: next(vantage.Trainer.resume(run, steps=160, extend_schedule=True))):
         with pytest.raises(ConfigError, match=message):

@@ -152,9 +152,9 @@ class Agent:
             raise ConfigError(f"render_mode={render_mode!r} is not rgb_array or None; `vantage "
                               "watch` opens a window")
 
-        again = "" if self.run is None else repr(str(self.run))
+        source = "its run" if self.run is None else repr(str(self.run))
         needed = "".join(f", {name}=..." for name in objects_of(self.config) if name != "env")
-        check_has_env(self, f"vantage.load({again}{needed}, env=...)")
+        check_has_env(self, f"vantage.load({source}{needed}, env=...)")
 
         def seed_of(seed: int) -> int:
             return derive_seed(seed, "evaluate")
@@ -195,7 +195,8 @@ class Agent:
         may be left out with a new `initial_state`, unless stack_pad is repeat.
 
         Raises ValueError if a shape is wrong, a number is not finite, `state` is missing or has
-        another batch size, or the policy was trained with masks and none is given.
+        another batch size, or the policy was trained with masks and none is given, and
+        NonFiniteError if the network's action is not finite.
         """
         spec = self.model.spec
         obs, action_mask = without_mask(obs, action_mask, spec)

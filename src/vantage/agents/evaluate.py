@@ -120,7 +120,8 @@ def evaluate(run: str | Path | Agent, *, episodes: int = 100, deterministic: boo
       trained with.
     - `seed` seeds the environments and the sampled actions.
     - `checkpoint`: auto (best if there is one, else latest), latest, best, or a step.
-    - `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 without one.
+    - `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 without one, where fewer
+      than `episodes` are played if none ends by itself.
     - `trust`, `env`, `network`, `memory` and `algorithm`: as for `vantage.load`. With an agent,
       `env` is the environment to play in.
     """
@@ -177,10 +178,11 @@ def _summary(agent: Agent, envs: Environments, games: list[Episode], episodes: i
              deterministic: bool) -> Evaluation:
     env_id = agent.config.env.id
     if len(games) < episodes:
-        remedy = for_reader("give --max-episode-steps, or let the environment end its episodes")
-        log.warning("%d of %d games were played, as %s has no time limit and they did not end in "
-                    "%s steps; %s", len(games), episodes, env_id, f"{envs.longest_game:,.0f}",
-                    remedy)
+        remedy = for_reader("end its games in the environment or, unless it is a vector "
+                            "environment, by --max-episode-steps")
+        log.warning("%d of %d games were played: %s has no time limit, and a game that reaches %s "
+                    "steps is the last of its environment; %s", len(games), episodes, env_id,
+                    f"{envs.longest_game:,.0f}", remedy)
     scores = [game.score for game in games]
     return Evaluation(
         env=env_id,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, Update
-from vantage.keys.algorithm_words import attribute_elsewhere, explaining_arguments
+from vantage.keys.algorithm_words import explaining_arguments
 from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
@@ -42,10 +42,6 @@ class A2C:
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any:
-            return attribute_elsewhere(self, name)
 
     @property
     def needs(self) -> Needs:

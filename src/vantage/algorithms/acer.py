@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, ReplayNeeds, Update
 from vantage.errors import ConfigError
-from vantage.keys.algorithm_words import attribute_elsewhere, explaining_arguments
+from vantage.keys.algorithm_words import explaining_arguments
 from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
@@ -61,10 +61,6 @@ class ACER:
             raise ConfigError(f"replay_start={self.replay_start} steps never fit in "
                               f"replay_size={self.replay_size}; give a smaller --replay-start or a "
                               "larger --replay-size")
-
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any:
-            return attribute_elsewhere(self, name)
 
     @property
     def needs(self) -> Needs:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vantage.algorithms.interface import Model, Needs, Reuse, Update
-from vantage.keys.algorithm_words import attribute_elsewhere, explaining_arguments
+from vantage.keys.algorithm_words import explaining_arguments
 from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
@@ -57,10 +57,6 @@ class PPO:
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any:
-            return attribute_elsewhere(self, name)
 
     @property
     def needs(self) -> Needs:

@@ -243,6 +243,8 @@ class Config:
             """AttributeError, which answers flat names of keys."""
             if name.startswith("_") or name in GROUPS:
                 raise AttributeError(name)
+            if hasattr(type(self), name):  # raises the error within a property
+                return object.__getattribute__(self, name)
             raise AttributeError(why_no_attribute(self, name))
 
     def change(self, **values: Any) -> Config:

@@ -159,6 +159,7 @@ def batched_environments(config: EnvConfig, env: EnvId, seeds: Seeds, vector: An
         exact=exact,
         reseed_steps=RESEED_STEPS,
         longest_game=math.inf if has_limit else longest_game,
+        is_endless=not has_limit,
         cut_after=None if has_limit else float)
 
 

@@ -29,8 +29,8 @@ CHECK_EVERY = 100
 def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -> Bounds:
     """Flat bounds of the vector Boxes in `space` by the name of the part ("" for the whole).
 
-    They are shifted like the part. Images have no bounds: their
-    values are bytes, or scaled by the values that occur.
+    They are shifted like the part. Images have no bounds: their values are bytes, or scaled by the
+    values that occur.
     """
     leaves = leaves_of(space)
     bounds = {}

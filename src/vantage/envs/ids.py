@@ -203,7 +203,7 @@ def _with_package(gym_id: str) -> str:
     return f"; did you mean {match[0]}:{gym_id}, which imports its package?"
 
 
-def _of_python(name: str) -> str:
+def _mistaken_for_id(name: str) -> str:
     """'; ...' for the path of a run, or for the name of a class of the program as text; or ''."""
     if os.path.isfile(os.path.join(name, "meta.json")):
         calls = f"vantage.resume({name!r}) continues it, vantage.evaluate({name!r}) plays it"
@@ -217,7 +217,7 @@ def _of_python(name: str) -> str:
 
 def _registered(name: str, gym_id: str) -> EnvId:
     if not find_plugin(gym_id):
-        if words := _of_python(name):
+        if words := _mistaken_for_id(name):
             raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{words}")
         if find_spec("ale_py") is None and re.fullmatch(r"ALE/.*|\w+(NoFrameskip-v4)?", name):
             raise ConfigError(f"env={name!r} is no Gymnasium id{nearest(name, known_names())}; if "

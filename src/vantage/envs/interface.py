@@ -105,6 +105,7 @@ class Simulators:
     """Bounds of vector observations by the name of their part, "" for the whole observation."""
     cut_after: Callable[[int], float] | None = None
     """Cut later games after so many steps; returns `longest_game`. None if they have a limit."""
+    is_endless: bool = False  # a game without a time limit, which an evaluation cuts
     why: Mapping[str, str] = field(default_factory=dict)
     """Why each part of the observation is read as it is, by name as in `bounds`."""
     # the first simulator, if it is an Env in this process

@@ -208,8 +208,8 @@ def unpacking(error: BaseException) -> str:
         return f"reset() returned something else than two values ({error}); {RESET}"
     remark = ""
     if "got 4" in str(error):
-        remark = (f": four are (observation, reward, done, info) {_OLD}, whose done is split in "
-                  "terminated and truncated, or lack info")
+        remark = (f": if these are (observation, reward, done, info) {_OLD}, split done into "
+                  "terminated and truncated, otherwise add info")
     return f"step() returned something else than five values ({error}){remark}; {STEP}"
 
 

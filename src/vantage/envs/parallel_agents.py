@@ -164,4 +164,5 @@ def several_agents(config: EnvConfig, env: EnvId, seeds: Seeds, first: Any, *, n
     is_cut_later = longest_game and not config.max_episode_steps
     return replace(simulators, spec=replace(simulators.spec, agents=rows), notes=(note,),
                    single=lambda: first, longest_game=limit,
+                   is_endless=bool(is_cut_later),
                    cut_after=vector.cut_after if is_cut_later else None)

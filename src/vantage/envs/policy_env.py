@@ -59,8 +59,10 @@ class PolicyEnv(gym.Env[Any, Any]):
         """Take one action without a batch axis. After an episode's end, call `reset` first."""
         if self._over:
             raise gym.error.ResetNeeded("no episode is under way: call reset() first")
-        if isinstance(action, tuple) and not isinstance(self._space, gym.spaces.Tuple):
-            raise ConfigError("the action is a tuple, such as agent.act(obs) returns with the "
+        # `act` returns the state as a tuple; a tuple of numbers is an action.
+        is_pair = isinstance(action, tuple) and len(action) == 2 and isinstance(action[1], tuple)
+        if is_pair and not isinstance(self._space, gym.spaces.Tuple):
+            raise ConfigError("the action is the pair that agent.act(obs) returns, with the "
                               "policy's state: write action, state = agent.act(obs, state), then "
                               "env.step(action)")
         row = np.asarray(action) if self._space is None else to_row(action, self._space)

@@ -159,6 +159,7 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, created: An
         "why": probed.why,
         "frames_per_step": frames,
         "longest_game": max_steps,
+        "is_endless": is_endless and bool(longest_game),
         "notes": (*probed.notes, *_notes(config, time_limit, num_envs)),
     }
     if in_processes:

@@ -70,7 +70,7 @@ class Environments:
         self.info = simulators.info
         self.frames_per_step = simulators.frames_per_step
         self.longest_game = simulators.longest_game
-        self.is_endless = simulators.cut_after is not None
+        self.is_endless = simulators.is_endless
         self._simulators = simulators
         self._config = config
         self._seeds = seeds

@@ -14,14 +14,6 @@ from vantage.keys.suggestions import MOST_UNKNOWN, listed, nearest, suggestion
 Kind = TypeVar("Kind", bound=type)
 
 
-def attribute_elsewhere(algorithm: object, name: str) -> Any:
-    """The `__getattr__` of an algorithm: what to write for a method of other libraries."""
-    if text := METHODS["an algorithm"].get(name):
-        raise AttributeError(f"{type(algorithm).__name__} has no {name!r}; {text}")
-    # Raises the error that led here, which may be one within a property.
-    return object.__getattribute__(algorithm, name)
-
-
 def explaining_arguments(kind: Kind) -> Kind:
     """Decorate the dataclass of an algorithm: ConfigError for arguments that it does not have."""
     init = kind.__init__  # type: ignore[misc]

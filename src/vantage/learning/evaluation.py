@@ -49,7 +49,7 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
     than long ones. If there are more environments than games, the games of some do not count. A
     game that reaches `envs.longest_game` steps is cut, and is then the last of its environment,
     which cannot be reset. With `may_be_fewer`, a cut game is also the last of an environment that
-    could be, as long as no game has ended by itself, and long silence is explained.
+    could be, as long as no game has ended by itself, and a warning says so after `NOTED_STEPS`.
     """
     _check_fits(model, envs)
     share, rest = divmod(episodes, envs.num_envs)
@@ -65,7 +65,7 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
         yield
         steps += 1
         if steps == NOTED_STEPS and not has_end:
-            log.warning(endless_note(steps, int(envs.longest_game)))
+            log.warning(no_end_in_evaluation(steps, int(envs.longest_game)))
         params, state = model.step(position.obs, position.is_first, position.state,
                                    position.action_mask)
         step = step_envs(envs, choose(model, params, generator, deterministic=deterministic),
@@ -89,11 +89,11 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
     return finished
 
 
-def endless_note(steps: int, longest: int) -> str:
-    """Why games take long, for a person."""
+def no_end_in_evaluation(steps: int, longest: int) -> str:
+    """The warning that no game has ended yet."""
     return for_reader(f"no game has ended in {steps:,} steps, and the environment has no time "
-                      f"limit: games are cut after {longest:,} steps; give --max-episode-steps to "
-                      "cut them earlier")
+                      f"limit: games are cut after {longest:,} steps; end them in the environment "
+                      "or, unless it is a vector environment, by --max-episode-steps")
 
 
 @dataclass(frozen=True, slots=True)

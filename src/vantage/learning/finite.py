@@ -31,18 +31,19 @@ def check_actions(actions: np.ndarray, model: ActorCritic, obs: Obs, row: int | 
     if row is not None:
         obs = ({name: part[row] for name, part in obs.items()} if isinstance(obs, Mapping)
                else obs[row])
-    raise NonFiniteError(f"the policy gave the action {actions[~np.isfinite(actions)][0]:g}, before "
-                         f"the environment's step: {cause(model, obs) or _LAYERS}")
+    raise NonFiniteError(f"the policy gave the action {actions[~np.isfinite(actions)][0]:g}: "
+                         f"{cause(model, obs) or _LAYERS}")
 
 
 def cause(model: ActorCritic, obs: Obs, outputs: Tensor | None = None) -> str:
     """What is not finite of the parameters, the observations or, last, `outputs`; '' if nothing."""
-    names = [name for name, part in (*model.named_parameters(), *model.named_buffers())
-             if part.is_floating_point() and not torch.isfinite(part).all()]
+    names = [name for name, part in model.named_parameters() if not torch.isfinite(part).all()]
+    # A buffer may be infinite: bounds of actions, masks of attention.
+    names += [name for name, part in model.named_buffers() if torch.isnan(part).any()]
     if names:
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        return (f"the network's {', '.join(names[:_MOST_NAMED])}{more} is not finite; initialise "
-                "it, or resume from an earlier checkpoint")
+        return (f"not finite in the network: {', '.join(names[:_MOST_NAMED])}{more}; initialise "
+                "what is named, or resume from an earlier checkpoint")
     parts = obs if isinstance(obs, Mapping) else {"the observation": obs}
     for name, part in parts.items():
         if part.is_floating_point() and not torch.isfinite(part).all():

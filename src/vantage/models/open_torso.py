@@ -16,6 +16,10 @@ from vantage.keys.objects import line_of
 from vantage.models.images import to_floats
 
 
+class _Unfit(Exception):
+    """What is wrong with a network, in words."""
+
+
 class OpenTorso(nn.Module):
     """A user-defined network; it receives pixels as floats from 0 to 1.
 
@@ -32,7 +36,6 @@ class OpenTorso(nn.Module):
         self.is_image = is_image
         factory = load_class(path, what="network")
         try:
-            _check_parameters(factory)
             built = factory if isinstance(factory, nn.Module) else factory(shape)
             # A function may return the same module again, for the critic and for evaluations.
             built = built if isinstance(factory, type) else copy.deepcopy(built)
@@ -52,7 +55,7 @@ class OpenTorso(nn.Module):
         except Exception as error:
             seen = f"observations {list(shape)}"
             fault = str(error) if isinstance(error, _Unfit) else repr(error)
-            hint = _hint(error)
+            hint = _hint(error, factory)
             if part:
                 seen = f"the observation part {part!r} of shape {list(shape)}"
                 hint += "; each part gets a network of its own"
@@ -83,28 +86,21 @@ def _same_in_both_modes(network: nn.Module, shape: tuple[int, ...]) -> bool:
     return torch.allclose(features[0], features[1], equal_nan=True)
 
 
-def _check_parameters(factory: Any) -> None:
-    """Refuse a class or function that takes the observation space, as in other libraries."""
-    with suppress(ValueError, TypeError):  # of a class without a signature
-        first = next(iter(inspect.signature(factory).parameters), "")
-        if "space" in first and not isinstance(factory, nn.Module):
-            raise _Unfit(f"its parameter {first} receives the shape of the observation, a "
-                              "tuple, and no space; write __init__(self, shape), without "
-                              "features_dim")
-
-
-class _Unfit(Exception):
-    """What is wrong with a network, in words."""
-
-
 def _check_tensor(features: Any) -> None:
     if not isinstance(features, Tensor):
         kind = "None" if features is None else f"a {type(features).__name__}"
         raise _Unfit(f"forward returned {kind}; return one tensor")
 
 
-def _hint(error: Exception) -> str:
-    """What to write instead where a shape was taken for a number."""
+def _hint(error: Exception, factory: Any) -> str:
+    """What to write instead where a shape was taken for a space or a number."""
+    if isinstance(error, _Unfit):
+        return ""
+    with suppress(ValueError, TypeError):  # of a class without a signature
+        first = next(iter(inspect.signature(factory).parameters), "")
+        if "space" in first and not isinstance(factory, nn.Module):
+            return (f"; its parameter {first} receives the shape of the observation, a tuple, and "
+                    "no space: write __init__(self, shape), without features_dim")
     text = str(error)
     if isinstance(error, TypeError) and "tuple" in text:
         return "; the shape is a tuple: write shape[0] for the number of a vector's elements"

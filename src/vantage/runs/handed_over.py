@@ -12,12 +12,13 @@ from typing import Any
 from vantage.config.algorithms import name_and_values
 from vantage.config.code_digest import code_digest, has_changed
 from vantage.config.config import Config
+from vantage.config.flat import flatten
 from vantage.errors import ConfigError, runs_command
 from vantage.keys.fields import convert, in_short, read_json_object
 from vantage.keys.import_paths import load_class
 from vantage.keys.object_digest import digest
 from vantage.keys.objects import ObjectName, is_code, is_object, source_text
-from vantage.runs.checkpoint import newest_step
+from vantage.runs.files import read_text
 
 ARGUMENTS: Mapping[str, str] = {
     "algo": "algorithm",
@@ -72,17 +73,14 @@ def check_objects(config: Config, objects: Mapping[str, Any], source: object, ca
 
 def continuation(call: str, run: object, config: Config, needed: Collection[str] | None = None, /,
                  **arguments: object) -> str:
-    """The call of Vantage's function `call` that continues a run, with the objects that it needs.
+    """The call of Vantage's function `call` that continues a run, with the arguments `needed`.
 
-    These are the arguments `needed`, by default the objects of `config`.
-
-    A class or function has its name in the caller's program; other objects are "...".
+    By default these are the objects of `config`. A class or function has its name in the caller's
+    program; other objects are "...".
     """
     words = [repr(str(run))]
     objects = objects_of(config)
-    for name in objects if needed is None else [*ARGUMENTS.values()]:
-        if needed is not None and name not in needed:
-            continue
+    for name in objects if needed is None else needed:
         own = getattr(objects[name].target, "__name__", "") if name in objects else ""
         words.append(f"{name}={own if own.isidentifier() else '...'}")
     words += [f"{name}={value}" for name, value in arguments.items()]
@@ -96,27 +94,23 @@ def resuming(run: Path, config: Config) -> str:
     """
     saved: Mapping[str, Any] = {}
     with suppress(ConfigError, OSError, ValueError):
-        saved = read_json_object((run / "config.json").read_text(), source=str(run))
+        saved = flatten(read_json_object(read_text(run / "config.json"), source=str(run)),
+                        source=str(run))
     longer = _longer_total(run, saved)
     if runs_command():
         more = "" if longer is None else f" --steps {longer} --extend-schedule"
         return f"`vantage resume {run}{more}`"
-    env = saved.get("env")
-    policy = saved.get("policy")
-    names = {"algorithm": saved.get("algo"),
-             "env": env.get("id") if isinstance(env, Mapping) else "",
-             **{name: policy.get(name) if isinstance(policy, Mapping) else ""
-                for name in ("network", "memory")}}
-    needed = {name for name, value in names.items() if is_object(str(value))}
+    needed = [name for key, name in ARGUMENTS.items() if is_object(str(saved.get(key)))]
     if longer is None:
         return continuation("resume", run, config, needed)
     return continuation("resume", run, config, needed, steps=longer, extend_schedule=True)
 
 
 def _longer_total(run: Path, saved: Mapping[str, Any]) -> int | None:
-    """Twice the steps of a run with the config.json `saved`; None unless it has made them all."""
-    keys = saved.get("run")
-    steps = keys.get("steps") if isinstance(keys, Mapping) else None
+    """Twice the steps of a run with the keys `saved`; None unless it has made them all."""
+    from vantage.runs.checkpoint import newest_step  # imports torch
+
+    steps = saved.get("steps")
     done = newest_step(run)
     if not isinstance(steps, int) or done is None or done < steps:
         return None

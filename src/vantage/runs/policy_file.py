@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-from zipfile import BadZipFile, ZipFile, is_zipfile
+from zipfile import ZipFile, is_zipfile
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -113,7 +113,7 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
 
 def _kind_of_zip(path: Path) -> str:
     """Whose zip file it is, and how its weights are read, if it is of Stable-Baselines3."""
-    with suppress(BadZipFile, OSError), ZipFile(path) as file:
+    with suppress(Exception), ZipFile(path) as file:  # a damaged one raises errors of many kinds
         if "policy.pth" in file.namelist():
             return " of Stable-Baselines3, whose weights docs/migrate-sb3.md shows how to load"
     return ""

@@ -103,9 +103,9 @@ def prepare(config: Config) -> Config:
 
 
 def threads_of(config: Config, processes: int) -> int:
-    """Threads of each of `processes`: its share of the cores, or one for a small network.
+    """Threads of each of `processes`, at most OMP_NUM_THREADS.
 
-    At most as many as the environment variable OMP_NUM_THREADS says.
+    They are its share of the cores, or one for a small network.
 
     Threads synchronise at each operation, which for a small network takes longer than the
     operation. Next to processes of environments this holds for larger networks too: A2C on

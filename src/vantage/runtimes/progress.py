@@ -18,7 +18,7 @@ from vantage.envs.interface import LONGEST_GAME
 from vantage.learning.adaptive_rate import APPROX_KL
 from vantage.runs.metric_names import SuccessNote, info_metrics, numbers_of
 from vantage.runs.validation import COUNTERS, FLAGS
-from vantage.runtimes.steps import endless_note
+from vantage.runtimes.steps import no_end_in_training
 from vantage.types import Episode
 
 log = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class Progress:
         """Leave the evaluation out, and say so once, unless the end of the training says it."""
         self.evaluation_due = False
         if not (self._noted_endless or is_last):
-            log.warning(endless_note(step, evaluates=True))
+            log.warning(no_end_in_training(step, evaluates=True))
         self._noted_endless = True
 
     def may_evaluate(self, games: int, share: float) -> bool:

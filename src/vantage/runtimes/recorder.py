@@ -26,7 +26,7 @@ from vantage.runtimes.evaluator import EvaluationResult
 from vantage.runtimes.own_algorithm import OwnAlgorithm
 from vantage.runtimes.progress import Progress, mean_of_each
 from vantage.runtimes.save_failures import SaveFailures
-from vantage.runtimes.steps import endless_note, is_due, stop_in_words
+from vantage.runtimes.steps import is_due, no_end_in_training, stop_in_words
 from vantage.runtimes.summary import write_summary
 from vantage.types import Report
 
@@ -285,7 +285,7 @@ class Recorder:
     def close(self, status: Status) -> None:
         """Record how the run ended in summary.json and in the last report."""
         if status == "done" and self.progress.episodes == 0:
-            log.warning(endless_note(self.progress.step))
+            log.warning(no_end_in_training(self.progress.step))
         self.last_report = self.report(status)
         if self._weights is not None:
             scores = {"final/return_mean": self.progress.return_mean,

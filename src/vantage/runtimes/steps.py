@@ -35,14 +35,14 @@ def stop_in_words(config: Config, step: int, agents: int = 1) -> str | None:
     return f"steps={steps:,}: an update takes {size:,}, so the run ends at {end:,}"
 
 
-def endless_note(step: int, *, evaluates: bool = False) -> str:
+def no_end_in_training(step: int, *, evaluates: bool = False) -> str:
     """What a training without the end of an episode lacks at `step`, and how to get it."""
     lacks = "the training has no return"
     if evaluates:
         lacks = "evaluations wait for the first end"
-    return for_reader(f"no episode has ended in {step:,} steps, so that {lacks}: give "
-                      "--max-episode-steps, which cuts episodes of an environment that does not "
-                      "end them, or train for longer")
+    return for_reader(f"no episode has ended in {step:,} steps, so that {lacks}: train for longer, "
+                      "or end episodes in the environment or, unless it is a vector environment, "
+                      "by --max-episode-steps")
 
 
 def is_due(every: int, before: int, step: int) -> bool:

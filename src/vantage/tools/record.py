@@ -20,7 +20,12 @@ from vantage.agents.evaluate import action_generator, load_player, shown_game
 from vantage.agents.evaluation_settings import torch_threads
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, VantageError
-from vantage.learning.evaluation import NOTED_STEPS, GameStep, game_steps
+from vantage.learning.evaluation import (
+    NOTED_STEPS,
+    GameStep,
+    game_steps,
+    no_end_in_evaluation,
+)
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over
 from vantage.tools.frames import Picture, SameSize, draw_frame, score_text, step_words
@@ -75,7 +80,7 @@ def record(run: str | Path | Agent, output: str | Path, *, episodes: int = 1,
     `episodes`, `deterministic`, `checkpoint`, `seed`, `trust`, `env`, `network`, `memory` and
     `algorithm` are its options. `output` appears once it is complete. ConfigError for an
     environment that draws no pictures and for an output that cannot be written. A game without a
-    time limit is cut after 10,000 steps.
+    time limit is cut after 10,000 steps and is then the last.
     """
     objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
     scores: list[float] = []
@@ -101,9 +106,7 @@ def _draw_games(steps: Iterator[GameStep], envs: Environments, episodes: int,
         if step.over:
             scores.append(step.score)
         elif envs.is_endless and not scores and step.length == NOTED_STEPS:
-            log.warning(f"no game has ended in {step.length:,} steps, and the environment has no "
-                        f"time limit: the video ends after {envs.longest_game:,.0f} steps; train "
-                        "with max_episode_steps, or end the episodes in the environment")
+            log.warning(no_end_in_evaluation(step.length, int(envs.longest_game)))
         is_cut = envs.is_endless and step.length >= envs.longest_game
         if is_cut and not step.over:
             scores.append(step.score)
