@@ -11,8 +11,9 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
-from drawn import Drawn
+from drawn import Drawn, Parts
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import FlattenObservation, TimeLimit
 from tiny import Bandit
 from torch import nn
 from zygote import call
@@ -22,6 +23,12 @@ from vantage.envs.make import make_single
 from vantage.errors import ConfigError
 from vantage.keys.objects import ObjectName, folder_name, source_text
 from vantage.runs.directory import directory_name
+
+GENERAL = r"give vantage\.record a lambda as env, and build it with render_mode='rgb_array' in the lambda$"
+
+
+class OwnWrapper(gym.Wrapper[Any, Any, Any, Any]):
+    """A wrapper of the user's."""
 
 
 class Sized(Bandit):
@@ -105,12 +112,22 @@ def test_a_function_may_set_its_own_render_mode() -> None:
     envs.reset()
     assert envs.render().shape == (400, 600, 3)
     envs.close()
-    drawing = r'env=lambda: gymnasium\.make\("CartPole-v1", render_mode="rgb_array"\)\)$'
-    for env, says in ((lambda: gym.make("CartPole-v1"), drawing),
-                      (lambda: Drawn(), r'env=lambda: Drawn\(render_mode="rgb_array"\)\) with its other arguments$'),
-                      (lambda: Forgetful(), "keep it as self.render_mode")):
-        with pytest.raises(ConfigError, match=says):
-            make_single(vantage.configure("a2c", env=env).env, seed=0, stream=2)
+
+
+@pytest.mark.parametrize(("env", "says"), [
+    (lambda: gym.make("CartPole-v1"), r'env=lambda: gymnasium\.make\("CartPole-v1", render_mode="rgb_array"\)\)$'),
+    (lambda: gym.make("FrozenLake-v1"), r'env=lambda: gymnasium\.make\("FrozenLake-v1", render_mode="rgb_array"\)\)$'),
+    (lambda: Parts(), r'env=lambda: Parts\(render_mode="rgb_array"\)\)$'),
+    (lambda: gym.make("FrozenLake-v1", is_slippery=False), GENERAL),
+    (lambda: gym.make("CartPole-v1", max_episode_steps=7), GENERAL),
+    (lambda: FlattenObservation(gym.make("CartPole-v1")), GENERAL),
+    (lambda: TimeLimit(gym.make("CartPole-v1"), 7), GENERAL),
+    (lambda: TimeLimit(OwnWrapper(gym.make("CartPole-v1").env), 500), GENERAL),
+    (lambda: FlattenObservation(Parts()), GENERAL), (lambda: Drawn(), GENERAL),
+    (lambda: Forgetful(), "keep it as self.render_mode")])
+def test_an_object_without_pictures_is_told_how_to_build_the_same_with_them(env: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make_single(vantage.configure("a2c", env=env).env, seed=0, stream=2)
 
 
 def later() -> Any:

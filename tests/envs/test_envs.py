@@ -103,7 +103,7 @@ def test_an_image_that_may_be_either_has_its_channels_last():
 
 
 @pytest.mark.parametrize(("space", "value", "says"), [
-    (spaces.Discrete(3), 3, "outside its space"), (spaces.Discrete(3), 1.0, "float64 of shape"),
+    (spaces.Discrete(3), 3, "outside its space"), (spaces.Discrete(3), 1.0, "float64 .*must be int or uint of shape"),
     (spaces.MultiDiscrete([2, 2]), np.array([0, 2]), "outside its space"), (spaces.Box(0, 1, (2,)), [1, 2, 3], "shape"),
     (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)), "is float64 .*must be uint8 of shape"),
     (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 5), np.uint8), "shape"),

@@ -66,6 +66,15 @@ def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
         resolve_env(name)
 
 
+def test_a_module_has_no_functions_of_another_that_lies_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "plain_module.py").write_text("")
+    (tmp_path / "beside_it.py").write_text("def parallel_env(): ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError) as error:
+        resolve_env("plain_module.beside_it")
+    assert "parallel_env" not in str(error.value)
+
+
 @pytest.mark.parametrize(("name", "options", "error", "says"), [
     ("faulty_envs:NotAnEnv", {}, ConfigError, "a NotAnEnv, not a gymnasium.Env"),
     ("faulty_envs:Spaceless", {}, ConfigError, "has no action_space; set it"),

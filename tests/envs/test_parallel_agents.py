@@ -13,6 +13,7 @@ from environments import make
 from pettingzoo_envs import Relay
 
 import vantage
+from vantage._host.seeding import episode_seed
 from vantage.envs.make import make_environments
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, EnvError
@@ -20,6 +21,7 @@ from vantage.keys.objects import named
 from vantage.learning.running_statistics import seen
 
 ZEROS = np.zeros(3, np.int64)
+FIRST_SEED = episode_seed(0, 0, 0, 0)
 
 
 def played(envs: Environments, steps: int) -> list[Any]:
@@ -170,6 +172,8 @@ class Faulty(Relay):
                 obs["c"][0] = np.nan
             case "idle":
                 infos["c"] = {"action_mask": np.zeros(2)}
+            case "last" if ended["a"]:
+                infos["a"] = {"action_mask": np.ones(3)}
         return obs, rewards, ended, cut, infos
 
 
@@ -177,7 +181,7 @@ class Faulty(Relay):
     ("absent", r"step 0\): reset\(\) returned no observation of c; begin episodes with all possible_agents$"),
     ("late", r"step 0\): after reset\(\), agents lacks c; let reset\(\) set agents to all possible_agents$"),
     ("case", r"step 0\): agents contains A, which is not in possible_agents; did you mean a\?$"),
-    ("new", r"agents contains dave, which is not in possible_agents, a, b, c; add it there, and to the episodes'"),
+    ("new", r"dave, which is not in possible_agents \(a, b, c\); list it there and let reset\(\) return it$"),
     ("vanished", r"step 1\): c has left agents without an end; return True as its termination, or as its truncation"),
     ("undead", r"step 2\): agents contains a, whose episode has ended; remove agents that terminate or"),
     ("revived", r"step 3\): agents contains a, whose episode has ended; remove agents that terminate or"),
@@ -185,8 +189,10 @@ class Faulty(Relay):
     ("none", r"step\(\) returned None as infos; return a dict$"),
     ("text", r"the info of b is 'text'; return a dict$"),
     ("spelling", r"step\(\) returned no reward of a; return one for each agent that acted; did you mean A\?$"),
-    ("nan", r"^agent c of environment 0 of .*, episode 0, step 1\): observation .* is not finite after action 0$"),
-    ("idle", r"the action_mask of c allows no action, and its episode goes on$")])
+    ("nan", rf"^agent c of environment 0 of .* \(seed {FIRST_SEED}, episode 0, step 1\): observation .* is not finite "
+     "after action 0$"),
+    ("idle", r"mask of c allows no action, and its episode goes on; allow at least one, or end the agent's episode$"),
+    ("last", r"step 2\): the action_mask of a has shape \(3,\), its actions need \(2,\)$")])
 def test_what_an_environment_gets_wrong_is_named(fault: str, says: str) -> None:
     with pytest.raises(EnvError, match=says):
         played(begun("test_parallel_agents:Faulty", fault=fault), 4)

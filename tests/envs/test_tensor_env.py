@@ -57,7 +57,10 @@ class Count:
         now = int(self.t[0]) == 2
         if self.fault == "nan" and now:
             rewards[1] = torch.nan
-        answers = {"dtype": (self.observe(), rewards, ends.int(), ends & by_time, {}),
+        answers = {"flags": (self.observe(), ends, ends, ends, {}),
+                   "complex": (self.observe(), rewards + 0j, ends, ends, {}),
+                   "flat flags": (self.observe(), rewards, ends[:, None].int(), ends, {}),
+                   "dtype": (self.observe(), rewards, ends.int(), ends & by_time, {}),
                    "column": (self.observe(), rewards[:, None], ends, ends, {}),
                    "rsl": (self.observe(), rewards, ends.long(), {"time_outs": ends}),
                    "shape": (self.observe(), rewards[:1], ends, ends, {}),
@@ -225,6 +228,9 @@ def test_a_snapshot_restores_what_can_be_saved_and_else_begins_anew() -> None:
 @pytest.mark.parametrize(("fault", "message"), [
     ("nan", r"environment 1 of .*episode 0, step 2\): reward nan is not finite after action 0"),
     ("dtype", r"terminated is torch.int32 of shape \(3,\); it must be torch.bool .*; return terminated\.bool\(\)$"),
+    ("flags", r"rewards is torch\.bool of shape \(3,\); it must be real numbers .*\(3,\); return rewards\.float\(\)$"),
+    ("complex", r"rewards is torch\.complex64 of shape \(3,\); it must be real numbers of shape \(3,\)$"),
+    ("flat flags", r"terminated is torch\.int32 of .*; return terminated\.reshape\(3\)\.bool\(\)$"),
     ("column", r"rewards is .* of shape \(3, 1\); it must .*; return rewards\.reshape\(3\)$"),
     ("rsl", r"step\(\) returned \(observations, rewards, dones, extras\), as rsl_rl.* extras\['time_outs'\]"),
     ("shape", r"rewards is torch.float32 of shape \(1,\); it must be real numbers of shape \(3,\)"),

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from environments import make
-from pettingzoo_envs import TicTacToe
+from pettingzoo_envs import Relay, TicTacToe
 
+from vantage.envs.config import EnvConfig
+from vantage.envs.ids import resolve_env
+from vantage.envs.two_players import Opponent, two_players
 from vantage.errors import ConfigError
 from vantage.keys.objects import named
 
@@ -102,3 +105,8 @@ def test_a_time_limit_cuts_a_game_which_nobody_has_won() -> None:
 def test_other_environments_have_no_self_play(env: str, keys: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make(env, 1, **keys)
+
+
+def test_a_game_without_turns_is_refused_whatever_self_play_says() -> None:
+    with pytest.raises(ConfigError, match="has no self-play, which is for two players in turn, a PettingZoo AECEnv"):
+        two_players(resolve_env("pettingzoo_envs:Relay"), Opponent(), 0, EnvConfig(), Relay())

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from pettingzoo_envs import TicTacToe
 from safetensors.torch import load_file
 
@@ -104,6 +105,30 @@ def test_past_policies_and_moves_that_do_not_fit_are_refused(games: SelfPlay) ->
 def test_self_play_is_for_one_process(keys: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         vantage.configure(keys.pop("algo", "ppo"), env=GAME, self_play=2, **keys)
+
+
+class Split(TicTacToe):
+    """The marks of each player are a part of the observation."""
+
+    def observation_space(self, agent: str) -> Any:
+        whole: Any = super().observation_space(agent)
+        marks = spaces.Box(0, 1, (9,), np.float32)
+        return spaces.Dict({**whole.spaces, "observation": spaces.Dict({"mine": marks, "theirs": marks})})
+
+    def observe(self, agent: str) -> Any:
+        seen = super().observe(agent)
+        return {**seen, "observation": {"mine": seen["observation"][:9], "theirs": seen["observation"][9:]}}
+
+
+def test_an_agent_acts_on_an_observation_of_parts_beside_its_mask() -> None:
+    agent = vantage.train("ppo", env=Split, progress=False, seed=0, self_play=1, num_envs=2, hidden="8", threads=1,
+                          rollout_length=4, minibatch_size=8, steps=8, eval_every=0)
+    game = Split()
+    game.reset()
+    obs = game.observe("x")
+    mask = np.eye(9, dtype=np.int8)[7]
+    assert agent.model.spec.keys == ("mine", "theirs")
+    assert agent.act({**obs, "action_mask": mask})[0] == agent.act(obs["observation"], action_mask=mask)[0] == 7
 
 
 def test_self_play_learns_to_win_and_seldom_loses_to_a_random_player(tmp_path: Path) -> None:

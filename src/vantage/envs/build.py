@@ -15,6 +15,8 @@ from inspect import Parameter, signature
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from vantage._host.extras import missing
 from vantage.envs.config import EnvConfig
@@ -39,6 +41,8 @@ _OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps",
                "disable_env_checker": "leave it out",
                "id": "give --env"}
 """Arguments of gymnasium.make that do not belong to the environment, and what to do instead."""
+_OF_MAKE = {PassiveEnvChecker, OrderEnforcing, TimeLimit}
+"""Wrappers that gymnasium.make adds by itself."""
 RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
 
 
@@ -87,36 +91,43 @@ def check_pictures(env: EnvId, built: Any) -> None:
     if mode == RGB_ARRAY and isinstance(modes, Collection) and RGB_ARRAY in modes:
         return
     close_quietly(built)
-    call = ""
-    if is_object(env.name) and isinstance(modes, Collection) and RGB_ARRAY in modes:
-        call = _drawing(built)
-    if call:
-        raise ConfigError(f"{env.name} draws no pictures: it is built without render_mode; to "
-                          f'record, write vantage.record(agent, "game.mp4", env=lambda: {call}')
+    bare = getattr(built, "unwrapped", built)
+    keeps = "render_mode" in getattr(bare, "__dict__", {}) and _takes(type(bare), "render_mode")
+    if is_object(env.name) and keeps and isinstance(modes, Collection) and RGB_ARRAY in modes:
+        factory = _drawing(built, bare)
+        remedy = (f'to record, write vantage.record(agent, "game.mp4", env={factory})' if factory
+                  else "to record, give vantage.record a lambda as env, and build it with "
+                  f"render_mode={RGB_ARRAY!r} in the lambda")
+        raise ConfigError(f"{env.name} draws no pictures: it is built without render_mode; "
+                          f"{remedy}")
     raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r}, "
                       "to keep it as self.render_mode and to list it in its metadata's "
                       "render_modes; a lambda may set it instead")
 
 
-def _drawing(built: Any) -> str:
-    """The end of a call, which builds an environment like `built` with pictures, or ''."""
-    bare = getattr(built, "unwrapped", built)
-    if "render_mode" not in getattr(bare, "__dict__", {}):  # it would not keep it
-        return ""
-    gym_id = getattr(getattr(bare, "spec", None), "id", "")
-    is_own = not type(built).__module__.startswith("gymnasium.")
-    if built is not bare and (is_own or not gym_id):  # the wrappers would be lost
-        return ""
-    if gym_id:
-        return f'gymnasium.make("{gym_id}", render_mode="{RGB_ARRAY}"))'
-    cls = type(bare)
-    if not _takes(cls, "render_mode"):
-        return ""
-    call = f'{cls.__name__}(render_mode="{RGB_ARRAY}"))'
+def _drawing(built: Any, bare: Any) -> str:
+    """A lambda that builds `built`, which wraps `bare`, with pictures; "" if it is unknown."""
+    spec = getattr(bare, "spec", None)
+    if isinstance(spec, EnvSpec):
+        is_plain = _is_plain(built, spec)
+        return f'lambda: gymnasium.make("{spec.id}", render_mode="{RGB_ARRAY}")' if is_plain else ""
     with suppress(ValueError):  # of a class written in C
-        if [*signature(cls).parameters] != ["render_mode"]:
-            call += " with its other arguments"
-    return call
+        if built is bare and [*signature(type(bare)).parameters] == ["render_mode"]:
+            return f'lambda: {type(bare).__name__}(render_mode="{RGB_ARRAY}")'
+    return ""
+
+
+def _is_plain(built: Any, spec: EnvSpec) -> bool:
+    """Whether gymnasium.make built it by its id alone: no wrappers, limits or arguments since."""
+    registered = gym.registry.get(spec.id)
+    wrappers = [type(layer) for layer in layers(built)][:-1]
+    if registered is None or len({*wrappers}) < len(wrappers) or not {*wrappers} <= _OF_MAKE:
+        return False
+    given = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
+    with suppress(ValueError):  # of arrays
+        limit = getattr(built.spec, "max_episode_steps", None)
+        return given == registered.kwargs and limit == registered.max_episode_steps
+    return False
 
 
 class WithoutOptions(gym.Wrapper[Any, Any, Any, Any]):

@@ -78,10 +78,12 @@ class Seeds:
         """Where an error happened, in words; step 0 is the reset."""
         number = self.first_env + env
         agent = ""
+        seeded = env
         if self.agents:
             number, i = divmod(number, len(self.agents))
             agent = f"agent {self.agents[i]} of "
-        return (f"{agent}environment {number} of {self.name} (seed {self.of(env, episode)}, "
+            seeded = env - i  # its first agent's row
+        return (f"{agent}environment {number} of {self.name} (seed {self.of(seeded, episode)}, "
                 f"episode {episode}, step {step})")
 
 

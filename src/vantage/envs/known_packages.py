@@ -6,6 +6,7 @@ Nothing is imported. Modules are those whose import registers the ids; package n
 from __future__ import annotations
 
 import re
+import sys
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,17 +58,19 @@ _OLD_GYM = {
 
 
 _PARALLEL = ":parallel_env, a function of this module?"
-IN_TURNS = ":env, a game in turns, with --self-play 20?"
+_IN_TURNS = ":env, a game in turns, with --self-play 20?"
 
 
 def _function_of_module(name: str) -> str:
     """PettingZoo's function of an installed module; "" without one. Nothing is imported."""
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", name):
         return ""
-    folders = None
+    folders: list[str] | None = sys.path
     spec = None
     parts = name.split(".")
     for i in range(len(parts)):
+        if folders is None:  # of a module that is no package
+            return ""
         spec = PathFinder.find_spec(".".join(parts[:i + 1]), folders)
         if spec is None:
             return ""
@@ -80,7 +83,7 @@ def _function_of_module(name: str) -> str:
         return ""
     if re.search(r"\bparallel_env\b", text):
         return _PARALLEL
-    return IN_TURNS if re.search(r"\braw_env\b", text) else ""
+    return _IN_TURNS if re.search(r"\braw_env\b", text) else ""
 
 
 def hint(gym_id: str) -> str:

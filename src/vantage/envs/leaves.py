@@ -24,7 +24,7 @@ from vantage.specs import ArraySpec
 Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
 FLOAT32 = np.dtype(np.float32)
-_KINDS = {"f": "float", "i": "int", "u": "uint8", "b": "bool"}
+_KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool"}
 """Names of NumPy's dtype kinds."""
 
 
@@ -104,7 +104,8 @@ def _checked(change: Convert, batch: Shape, shape: Shape, dtype_kinds: str) -> C
         if array.shape != whole or array.dtype.kind not in dtype_kinds:
             types = ""
             if array.dtype.kind not in dtype_kinds:
-                types = " or ".join(_KINDS[kind] for kind in dtype_kinds) + " of "
+                names = [_KINDS[kind] for kind in dtype_kinds]
+                types = "uint8 of " if dtype_kinds == "u" else f"{' or '.join(names)} of "
             raise ValueError(f"the observation is {array.dtype} of shape {array.shape}; it must be "
                              f"{types}shape {whole}")
         return _usable(change(array))

@@ -124,13 +124,13 @@ class Game:
         name = self.names[i]
         info = infos.get(name) or {}
         self.obs[i], mask = self._split(_of(name, obs, "observation"), info)
-        if mask is not None and self.present[i]:
+        if mask is not None:
             if self._mask_size and mask.shape != (self._mask_size,):
                 raise OutcomeError(f"the action_mask of {name} has shape {mask.shape}, its actions "
                                    f"need ({self._mask_size},)")
-            if not mask.any():
+            if self.present[i] and not mask.any():
                 raise OutcomeError(f"the action_mask of {name} allows no action, and its episode "
-                                   "goes on")
+                                   "goes on; allow at least one, or end the agent's episode")
         self.masks[i] = mask
 
 
@@ -141,7 +141,7 @@ def _listed(names: Sequence[Any]) -> str:
 def _nearest_id(name: Any, names: Sequence[Any]) -> str:
     """A remedy for an id that is not in possible_agents."""
     near = nearest(str(name), map(str, names))
-    return near or f", {_listed(names)}; add it there, and to the episodes' beginning"
+    return near or f" ({_listed(names)}); list it there and let reset() return it"
 
 
 def _of(name: str, results: Mapping[str, Any], what: str) -> Any:

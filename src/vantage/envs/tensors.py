@@ -152,10 +152,12 @@ def column(name: str, value: Any, like: Tensor, *, flags: bool) -> Tensor:
     if value.shape != like.shape or value.is_complex() or is_bool != flags:
         kind = "torch.bool" if flags else "real numbers"
         remedy = ""
-        if flags and value.shape == like.shape:
-            remedy = f"; return {name}.bool()"
-        elif value.numel() == like.numel():
-            remedy = f"; return {name}.reshape({len(like)})"
+        if value.numel() == like.numel() and not value.is_complex():
+            remedy = f"; return {name}"
+            if value.shape != like.shape:
+                remedy += f".reshape({len(like)})"
+            if is_bool != flags:
+                remedy += ".bool()" if flags else ".float()"
         raise OutcomeError(f"{name} is {value.dtype} of shape {tuple(value.shape)}; it must be "
                            f"{kind} of shape {tuple(like.shape)}{remedy}")
     check_device(name, value, like.device)

@@ -114,8 +114,7 @@ class TwoPlayers(gym.Env[Any, Any]):
 def check_no_self_play(config: EnvConfig, env: EnvId) -> None:
     """ConfigError for self_play on an environment without turns."""
     if config.self_play:
-        raise ConfigError(f"{_no_self_play(env)}, a PettingZoo AECEnv; give one, or leave "
-                          "self_play out")
+        raise _not_in_turns(env)
 
 
 def two_players(env: EnvId, opponent: Opponent, row: int, config: EnvConfig,
@@ -123,7 +122,7 @@ def two_players(env: EnvId, opponent: Opponent, row: int, config: EnvConfig,
     """The environment of `env`, as it is `created`, for a learner. ConfigError for other games."""
     start = _no_self_play(env)
     if not takes_turns(created):
-        check_no_self_play(config, env)
+        raise _not_in_turns(env)
     agents = agent_spaces(created, env)
     if len(agents.names) != 2:
         raise ConfigError(f"{start}: it has {len(agents.names)}; leave self_play out and {IN_TURNS}")
@@ -131,6 +130,11 @@ def two_players(env: EnvId, opponent: Opponent, row: int, config: EnvConfig,
         raise ConfigError(f"{start} with Discrete actions: its actions are {agents.action!s:.80}; "
                           "leave self_play out")
     return TwoPlayers(created, agents, opponent, row, config.max_episode_steps or math.inf)
+
+
+def _not_in_turns(env: EnvId) -> ConfigError:
+    return ConfigError(f"{_no_self_play(env)}, a PettingZoo AECEnv; give one, or leave self_play "
+                       "out")
 
 
 def _no_self_play(env: EnvId) -> str:

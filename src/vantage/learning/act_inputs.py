@@ -17,6 +17,7 @@ from vantage.envs.actions import action_space
 from vantage.envs.agent_spaces import OBSERVATION
 from vantage.envs.interface import MASK
 from vantage.envs.masks import flat
+from vantage.specs import is_part
 from vantage.types import EnvSpec
 
 
@@ -41,14 +42,16 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
 def without_mask(obs: Any, mask: Any, spec: EnvSpec) -> tuple[Any, Any]:
     """An observation and its action mask, which PettingZoo's games put into the observation.
 
-    A `mask` that is given goes before it.
+    A given `mask` takes precedence.
     """
     is_in_obs = spec.masked and isinstance(obs, Mapping) and MASK in obs and MASK not in spec.keys
     if not is_in_obs:
         return obs, mask
     own = obs[MASK] if mask is None else mask
     rest = {key: part for key, part in obs.items() if key != MASK}
-    return rest[OBSERVATION] if rest.keys() == {OBSERVATION} and not spec.keys else rest, own
+    has_part = any(is_part(key, (OBSERVATION,)) for key in spec.keys)
+    is_wrapped = rest.keys() == {OBSERVATION} and not has_part
+    return rest[OBSERVATION] if is_wrapped else rest, own
 
 
 def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:
