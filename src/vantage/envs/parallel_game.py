@@ -1,4 +1,4 @@
-"""One copy of a PettingZoo parallel environment: its agents' results, checked and in their order."""
+"""One copy of a PettingZoo parallel environment: its agents' results, checked and in order."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ class Game:
         self.present = [True] * len(self.names)
         self._clear()
         for i in range(len(self.names)):
-            self._inform(i, infos)
-            self._observe(i, obs, infos)
+            self._observe(i, obs, self._inform(i, infos))
 
     def step(self, actions: Sequence[Any]) -> None:
         """Let the present agents act; after the end of the game, reset instead."""
@@ -70,9 +69,9 @@ class Game:
         self._check_left(there)
         for i, name in enumerate(self.names):
             if acted[i]:
-                self._inform(i, infos)
+                info = self._inform(i, infos)
                 if not self.terminated[i] or name in obs:
-                    self._observe(i, obs, infos)
+                    self._observe(i, obs, info)
 
     def _agents_there(self) -> set[Any]:
         """The environment's `agents`. OutcomeError for an id that is not in possible_agents."""
@@ -113,16 +112,16 @@ class Game:
         self.infos: list[Info] = [{}] * len(self.names)
         self.masks: list[Array | None] = [None] * len(self.names)
 
-    def _inform(self, i: int, infos: Mapping[str, Any]) -> None:
-        """Keep the agent's `info`, also where it has no last observation."""
+    def _inform(self, i: int, infos: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keep and return the agent's info, also where it has no last observation."""
         info = infos.get(self.names[i]) or {}
         if not isinstance(info, Mapping):
             raise OutcomeError(f"the info of {self.names[i]} is {shown(info)}; return a dict")
         self.infos[i] = {key: value for key, value in info.items() if key != MASK}
+        return info
 
-    def _observe(self, i: int, obs: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
+    def _observe(self, i: int, obs: Mapping[str, Any], info: Mapping[str, Any]) -> None:
         name = self.names[i]
-        info = infos.get(name) or {}
         self.obs[i], mask = self._split(_of(name, obs, "observation"), info)
         if mask is not None:
             if self._mask_size and mask.shape != (self._mask_size,):

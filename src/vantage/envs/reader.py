@@ -128,8 +128,8 @@ class Reader:
         own = [f"{name if self._mapping else ''} {_form(part)}".strip()
                for name, part in self._parts.items()]
         kind = "a dict with " if self._mapping else ""
-        text = (f"the observation is {_given(obs)}; the policy takes {kind}{_list(own)}, or a batch of "
-                "these with one more axis")
+        text = (f"the observation is {_given(obs)}; the policy takes {kind}{_list(own)}, or a batch "
+                "of these with one more axis")
         if self._space is not None:
             lacks_parts = self._mapping and not isinstance(obs, Mapping | tuple | list)
             says_more = why and " of shape " not in why and not lacks_parts
