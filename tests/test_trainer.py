@@ -27,7 +27,7 @@ from vantage.cli import main
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.metrics import read_metrics
-from vantage.tools import shown_progress as follow
+from vantage.tools import progress_line as follow
 
 SMALL: dict[str, Any] = {"steps": 10**6, "num_envs": 2, "rollout_length": 8, "hidden": [8], "eval_every": 0,
                          "tensorboard": False, "threads": 1, "log_every_seconds": 1000}
@@ -341,7 +341,7 @@ def test_ctrl_c_in_train_saves_and_says_how_to_go_on(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(follow.LogLines, "show", interrupt)
+    monkeypatch.setattr(follow.ProgressLines, "log", interrupt)
     with caplog.at_level(logging.INFO, "vantage"), pytest.raises(KeyboardInterrupt) as error:
         vantage.train("a2c", env=Bandit, run="run", **{**SMALL, "log_every_seconds": 0})
     assert str(error.value) == "stopped at step 16, saved; go on with vantage.resume('run')"

@@ -17,7 +17,7 @@ from vantage.runs.checkpoint import newest_step
 from vantage.runs.handed_over import continuation, objects_of
 from vantage.runtimes.trainer import Trainer
 from vantage.runtimes.training import config_of
-from vantage.tools.shown_progress import shown_progress
+from vantage.tools.progress_line import shown_progress
 from vantage.types import Report
 
 log = logging.getLogger(__name__)

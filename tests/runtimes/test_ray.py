@@ -31,7 +31,7 @@ ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from vantage.runtimes import ray as ray_runtime  # noqa: E402
-from vantage.runtimes import ray_cluster, ray_nodes  # noqa: E402
+from vantage.runtimes import ray_cluster  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray"), pytest.mark.timeout(300)]
 
@@ -87,7 +87,7 @@ def test_a_coefficient_that_is_set_reaches_learner_and_workers(tmp_path: Path) -
 
 def test_rollouts_by_weights_older_than_the_bound_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two workers gets its weights one update before its own is made, so that many see two."""
-    monkeypatch.setattr(ray_nodes, "RATE_SECONDS", 0.1)
+    monkeypatch.setattr(ray_cluster, "RATE_SECONDS", 0.1)
     metrics = []
     with vantage.Trainer(configure(steps=100_000, max_policy_lag=1), run=tmp_path / "run") as reports:
         for report in reports:
@@ -106,7 +106,7 @@ def test_rollouts_by_weights_older_than_the_bound_are_dropped(tmp_path: Path, mo
 
 def test_killed_workers_and_nodes_are_replaced_and_new_nodes_used(
         cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(ray_nodes, "RATE_SECONDS", 0.5)
+    monkeypatch.setattr(ray_cluster, "RATE_SECONDS", 0.5)
     second = cluster.add_node(num_cpus=1)
     training = Training(tmp_path, monkeypatch, num_workers=3)
     run = training.run

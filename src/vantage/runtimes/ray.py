@@ -29,7 +29,9 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ray_cluster import (
+    RATE_SECONDS,
     Member,
+    NodeRates,
     connect,
     disconnect,
     failure_of,
@@ -37,7 +39,6 @@ from vantage.runtimes.ray_cluster import (
 )
 from vantage.runtimes.ray_evaluation import RemoteEvaluator
 from vantage.runtimes.ray_learner import ReplyLearner
-from vantage.runtimes.ray_nodes import RATE_SECONDS, NodeRates
 from vantage.runtimes.ray_worker import RayWorker, Reply, versions
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers

@@ -1,4 +1,4 @@
-"""The cluster of the runtime `ray`: joining or starting it, its free room, and its errors."""
+"""The cluster of the runtime `ray`: joining or starting it, its room, nodes and errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import monotonic, sleep
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS = 10.0
 ROOM_SECONDS = 15.0
 """Seconds to wait for free CPUs, for example of a trial that has just ended."""
+RATE_SECONDS = 5.0
+"""Seconds over which the speed of a node is measured."""
 
 _guards: list[Guard] = []
 """The guard of the cluster that this process has started, if it has."""
@@ -194,3 +197,36 @@ def workers_per_run(config: Config, jobs: int) -> int:
         connect(config)
         fitting = capacity(config)
     return most_workers(config.env.num_envs, max(1, fitting // jobs))
+
+
+class NodeRates:
+    """Sums what each node contributes, and turns the sums into metrics every `RATE_SECONDS`."""
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._sums: dict[str, Counter[str]] = {}
+        self._restarts: Counter[str] = Counter()
+
+    def count_reply(self, node: str, steps: int, lag: int) -> None:
+        """Add a reply with so many `steps`, whose weights were `lag` updates old."""
+        self._sums.setdefault(node, Counter()).update(steps=steps, lag=lag, replies=1)
+
+    def count_restart(self, node: str) -> None:
+        """Add a worker that was replaced."""
+        self._restarts[node or "none"] += 1
+
+    def due(self, now: float) -> bool:
+        """The rates cover long enough."""
+        return now - self._since > RATE_SECONDS
+
+    def metrics(self, now: float, nodes: Sequence[str]) -> dict[str, float]:
+        """Metrics since the last call. `nodes` has the node of each worker that runs."""
+        metrics: dict[str, float] = {}
+        for node, sums in self._sums.items():
+            metrics[f"ray/fps/{node}"] = sums["steps"] / (now - self._since)
+            metrics[f"ray/policy_lag/{node}"] = sums["lag"] / max(1, sums["replies"])
+        for node, count in self._restarts.items():
+            metrics[f"ray/restarts/{node}"] = float(count)
+        self._since = now
+        self._sums = {node: Counter() for node in nodes}
+        return metrics

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import torch
@@ -15,7 +15,9 @@ import torch
 from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
 from vantage.envs.make import make_environments
+from vantage.envs.vector_env import Environments
 from vantage.errors import for_reader
+from vantage.learning.collect import Position, collect
 from vantage.learning.learner import Learner
 from vantage.learning.learner_state import initialize_from, load_tensors
 from vantage.learning.modules import module_in_words
@@ -25,12 +27,14 @@ from vantage.models.inputs import networks_in_words
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.compatibility import check_fits, check_spaces, fitting, in_units_of
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.recorder import Recorder
 from vantage.specs import is_part
 from vantage.types import EnvSpec
 
 log = logging.getLogger(__name__)
+
+STATISTICS_ROLLOUT = 32
+"""Steps of each environment between two updates of the statistics of images."""
 
 
 def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
@@ -57,6 +61,36 @@ def model_of_workers(config: Config, *, is_new: bool) -> tuple[ActorCritic, floa
         if is_new:
             measure_images(model, config, envs)
     return model, envs.frames_per_step
+
+
+def measure_images(model: ActorCritic, config: Config, envs: Environments) -> None:
+    """Update the image normalisers by `image_norm_steps` of the untrained, nearly uniform policy.
+
+    They are frozen afterwards.
+    The games have a seed of their own; training restarts `envs` with its seed. If `envs` are only a
+    part of `num_envs`, all are built, so that the statistics do not depend on the number of ranks
+    or workers.
+    """
+    num_envs = config.env.num_envs * envs.spec.agents or envs.num_envs
+    rollouts = -(-config.policy.image_norm_steps // (num_envs * STATISTICS_ROLLOUT))
+    if not rollouts:
+        return
+    log.info(f"image statistics from {rollouts * num_envs * STATISTICS_ROLLOUT:,} steps of random play")
+    device = next(model.parameters()).device
+    seed = derive_seed(config.run.seed, "image statistics")
+    generator = torch.Generator(device).manual_seed(seed)
+    with ExitStack() as stack:
+        if envs.num_envs != num_envs:
+            envs = make_environments(config.env, seed=config.run.seed, stream=0,
+                                     num_envs=config.env.num_envs,
+                                     threads=torch.get_num_threads())
+            stack.enter_context(closing(envs))
+        first = envs.restart(seed)
+        position = Position.after(first, model.initial_state(num_envs), device)
+        for _ in range(rollouts):
+            part = collect(model, envs, position, length=STATISTICS_ROLLOUT, generator=generator)
+            model.observe(part.rollout.obs, "image")
+            position = part.position
 
 
 def log_setting(notes: Sequence[str], model: ActorCritic) -> None:

@@ -10,27 +10,28 @@ import logging
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from torch import Tensor
 
 from vantage.config.config import Config
+from vantage.errors import CheckpointError
 from vantage.learning.learner_state import policy_tensors
+from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic
-from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.checkpoint import Checkpoint, load_replay
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.demonstrations import add_demonstrations
 from vantage.runtimes.evaluator import Evaluator
-from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Ranks
 from vantage.runtimes.recorder import Recorder, Status
-from vantage.runtimes.saved_replay import restore_replay
-from vantage.runtimes.startup import load_learner, log_setting
+from vantage.runtimes.startup import load_learner, log_setting, measure_images
 from vantage.runtimes.steps import is_due
 
 log = logging.getLogger(__name__)
@@ -184,3 +185,22 @@ class SyncRun:
         if self.ranks is not None:
             tensors |= self.ranks.tensors()
         return tensors
+
+
+def restore_replay(replay: Replay, run: Path, step: int) -> None:
+    """Load the replay of the run, saved with the checkpoint of `step`.
+
+    Logs a warning where there is none or it is of another step.
+    """
+    try:
+        saved = load_replay(run)
+        if saved is None:
+            raise CheckpointError("none was saved")
+        replay.load(saved[1])
+    except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
+        log.warning(f"the replay is filled again before updates use it: {error}; "
+                    "this resume is not exact")
+    else:
+        if saved[0] != step:
+            log.warning(f"the replay was saved at step {saved[0]:,}, the checkpoint at "
+                        f"{step:,}: it is good to learn from, but this resume is not exact")

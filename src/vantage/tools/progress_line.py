@@ -1,16 +1,25 @@
-"""Progress of a training run as a line of text. The panel of a terminal is in `display`."""
+"""Progress of a training run as a line of text, and where `vantage.train` shows it.
+
+The panel of a terminal is in `display`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from vantage._host.terminal import MessageHandler, messages_to, printable
 from vantage.config.config import Config
 
 if TYPE_CHECKING:
     from vantage.types import Report
+
+log = logging.getLogger(__name__)
 
 LINE_EVERY_SECONDS = 10.0
 _SHOWN = {"steps/s": "time/fps", "return": "rollout/ep_rew_mean", "entropy": "train/entropy",
@@ -47,6 +56,50 @@ class ProgressLines:
         self._due_at = monotonic() + LINE_EVERY_SECONDS
         self._last_step = report.step
         return line
+
+    def log(self, report: Report) -> None:
+        """Log a line, if one is due."""
+        line = self.line_if_due(report)
+        if line is not None:
+            log.info(printable(line).strip())
+
+
+@contextmanager
+def shown_progress(config: Config, shown: bool) -> Iterator[Callable[[Report], object]]:
+    """A function that shows the reports of a training; without `shown` it does nothing."""
+    if not shown:
+        yield lambda report: None
+    elif in_notebook():
+        yield NotebookLine(config).show
+    elif sys.stdout is not None and sys.stdout.isatty():
+        from vantage.tools.display import Display  # imports rich
+
+        with Display(config) as display, messages_to(MessageHandler(display.note), logging.INFO):
+            yield display.show
+    else:
+        yield ProgressLines(config).log
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython: Any = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+class NotebookLine:
+    """A line below the cell that each report replaces; plain text, which needs no widgets."""
+
+    def __init__(self, config: Config) -> None:
+        self._lines = ProgressLines(config)
+        self._handle: Any = None
+
+    def show(self, report: Report) -> None:
+        line = {"text/plain": printable(self._lines.line(report)).strip()}
+        if self._handle is None:
+            display: Any = sys.modules["IPython"].display.display
+            self._handle = display(line, raw=True, display_id=True)
+        else:
+            self._handle.update(line, raw=True)
 
 
 def progress_line(config: Config, report: Report, evaluation: Mapping[str, float]) -> str:
