@@ -7,7 +7,6 @@ import multiprocessing
 import socket
 import subprocess
 from pathlib import Path
-from threading import Barrier, Thread
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ import torch
 from processes import children, launch
 from rollouts import begun
 from stopping import saved_tensors, stop_after
-from torch import Tensor
 from zygote import Command, call
 
 import vantage
@@ -23,7 +21,7 @@ from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runtimes import machine, training
 from vantage.runtimes.progress import Advance
-from vantage.runtimes.rank_worker import exchange
+from vantage.runtimes.rank_worker import without_metrics
 from vantage.tools.bench import bench
 from vantage.types import Episode
 
@@ -229,27 +227,10 @@ def test_a_resume_on_a_gpu_has_one_process(monkeypatch: pytest.MonkeyPatch, capl
     assert "one process instead of 2: this resume is not exact" in caplog.messages
 
 
-def test_ranks_exchange_the_numbers_of_their_episodes() -> None:
-    own = Advance(8, episodes=(Episode(0, 1.5, 3, {"is_success": True, "name": "x"}), Episode(1, 2.0, 4)))
-    other = Advance(8, episodes=(Episode(2, 4.0, 2, {"coins": 7}),), env_seconds=0.5)
-    slots = [torch.zeros(0)] * 2
-    barrier = Barrier(2)
-
-    class Weights:
-        def __init__(self, rank: int) -> None:
-            self.rank = rank
-
-        def all_gather(self, row: Tensor) -> Tensor:
-            slots[self.rank] = row
-            barrier.wait()
-            both = torch.stack(slots)
-            barrier.wait()
-            return both
-
-    thread = Thread(target=lambda: exchange(Weights(1), other))  # type: ignore[arg-type]
-    thread.start()
-    results = exchange(Weights(0), own)  # type: ignore[arg-type]
-    thread.join()
-    found = [(each.env, each.score, each.length, *each.info.items()) for part in results for each in part.episodes]
-    assert found == [(0, 1.5, 3, ("is_success", 1.0)), (1, 2.0, 4), (2, 4.0, 2, ("coins", 7.0))]
-    assert [part.env_seconds for part in results] == [0.0, 0.5]
+def test_a_rank_reports_the_numbers_of_its_episodes() -> None:
+    own = Advance(8, updates=1, episodes=(Episode(0, 1.5, 3, {"is_success": True, "name": "x"}), Episode(1, 2.0, 4)),
+                  metrics={"train/loss": 1.0}, env_seconds=0.5)
+    sent = without_metrics(own)
+    assert [(each.env, each.score, each.length, *each.info.items()) for each in sent.episodes] == [
+        (0, 1.5, 3, ("is_success", 1.0)), (1, 2.0, 4)]
+    assert (sent.steps, sent.env_seconds, sent.updates, sent.metrics) == (8, 0.5, 0, {})

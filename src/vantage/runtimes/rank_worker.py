@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import repeat
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from vantage.learning.cloning import Cloning
@@ -23,8 +20,6 @@ from vantage.runtimes.child_processes import prepare_process
 from vantage.runtimes.collectives import RankLostError, RankWeights, gather, torchrun_rank_and_size
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
-from vantage.runtimes.shared_metrics import gather_text
-from vantage.types import Episode
 
 
 class Command(IntEnum):
@@ -42,7 +37,7 @@ def rank_main(connection: Connection, store: Path, rank: int, size: int,
     connection.send(None)  # its imports are done
     collectives.join(store, rank, size)
     try:
-        run_rank(rank, shared)
+        run_rank(rank, shared, connection.send)
     except RankLostError:
         connection.poll(None)  # wait: rank 0 finds out which rank has ended, and kills the others
 
@@ -66,8 +61,9 @@ def follow_torchrun() -> FollowedTraining | None:
     return run_rank(launched[0])
 
 
-def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
-    """Execute the commands of rank 0 until STOP."""
+def run_rank(rank: int, shared: RankMemory | None = None,
+             report: Callable[[Advance], object] = gather) -> FollowedTraining:
+    """Execute the commands of rank 0 until STOP; `report` sends it the result of each update."""
     followed = FollowedTraining(None, 0)
     run = collectives.broadcast()
     if run is not None:  # None: rank 0 called `dismiss`
@@ -85,7 +81,7 @@ def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
         gather((notes, actor_learner.num_past))
         if not collectives.broadcast():
             actor_learner.forget_past()
-        followed = FollowedTraining(actor_learner, _serve(actor_learner, weights))
+        followed = FollowedTraining(actor_learner, _serve(actor_learner, weights, report))
         actor_learner.close()
     collectives.leave()
     return followed
@@ -108,7 +104,8 @@ def _begin_acting(actor_learner: ActorLearner, saved: Mapping[str, Mapping[str, 
     return []
 
 
-def _serve(actor_learner: ActorLearner, weights: SharedRankWeights | RankWeights) -> int:
+def _serve(actor_learner: ActorLearner, weights: SharedRankWeights | RankWeights,
+           report: Callable[[Advance], object]) -> int:
     """Execute commands until STOP; returns the agent steps after the last update."""
     done = 0
     while True:
@@ -117,7 +114,7 @@ def _serve(actor_learner: ActorLearner, weights: SharedRankWeights | RankWeights
             return done
         if command == Command.ADVANCE:
             advance = actor_learner.advance(lambda: step)  # noqa: B023  called at once
-            exchange(weights, advance)
+            report(without_metrics(advance))
             done = step + advance.steps * actor_learner.config.num_processes
         elif command == Command.CHANGE:
             actor_learner.change(collectives.broadcast())
@@ -134,40 +131,9 @@ def share_weights(learner: Learner, rank: int, shared: RankMemory | None,
     return SharedRankWeights(shared, learner, rank, check)
 
 
-def exchange(weights: SharedRankWeights | RankWeights, advance: Advance) -> list[Advance]:
-    """The results of an update of all ranks, without their metrics.
-
-    Numbers in the `info` of episodes are exchanged in updates where a rank has some.
-    """
-    numbers = [numbers_of(episode.info) for episode in advance.episodes]
-    rows = weights.all_gather(_row_of(advance, has_numbers=any(numbers)))
-    texts = ["[]"] * len(rows)
-    if rows[:, 0].any():
-        texts = gather_text(json.dumps(numbers), weights.all_gather, chunk=row_size(advance.steps))
-    return [_advance_of(row, json.loads(text)) for row, text in zip(rows, texts, strict=True)]
-
-
-def row_size(steps: int) -> int:
-    """Numbers that `exchange` gathers: room for an episode at each of the `steps` of an update."""
-    return 5 + 3 * steps
-
-
-def _row_of(advance: Advance, *, has_numbers: bool) -> Tensor:
-    """The result of an update without its metrics, padded with NaN to a fixed size."""
-    numbers = [float(has_numbers), advance.steps, advance.env_seconds, advance.act_seconds,
-               advance.learn_seconds]
-    for episode in advance.episodes:
-        numbers += [episode.env, episode.score, episode.length]
-    return torch.tensor(numbers + [torch.nan] * (row_size(advance.steps) - len(numbers)),
-                        dtype=torch.float64)
-
-
-def _advance_of(row: Tensor, numbers: Sequence[Mapping[str, float]]) -> Advance:
-    """The result of an update from its row, and the numbers of each episode, if there are any."""
-    _, steps, env_seconds, act_seconds, learn_seconds, *values = row[~row.isnan()].tolist()
-    triples = zip(values[::3], values[1::3], values[2::3], strict=True)
-    infos: Iterable[Mapping[str, float]] = numbers or repeat({})
-    episodes = [Episode(int(env), score, int(length), info)
-                for (env, score, length), info in zip(triples, infos, strict=False)]
-    return Advance(int(steps), episodes=tuple(episodes), env_seconds=env_seconds,
-                   act_seconds=act_seconds, learn_seconds=learn_seconds)
+def without_metrics(advance: Advance) -> Advance:
+    """What rank 0 counts of an update of another rank: the metrics are the same in all."""
+    episodes = tuple(replace(episode, info=numbers_of(episode.info))
+                     for episode in advance.episodes)
+    return replace(advance, updates=0, episodes=episodes, metrics={}, counts={},
+                   unsaved=frozenset())

@@ -34,13 +34,7 @@ from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.child_processes import Process, start
 from vantage.runtimes.collectives import RankLostError, gather, torchrun_rank_and_size
 from vantage.runtimes.progress import Advance
-from vantage.runtimes.rank_worker import (
-    Command,
-    exchange,
-    rank_main,
-    row_size,
-    share_weights,
-)
+from vantage.runtimes.rank_worker import Command, rank_main, share_weights
 from vantage.runtimes.shared_gradients import RankMemory
 
 log = logging.getLogger(__name__)
@@ -110,8 +104,7 @@ class Ranks:
         buffers = 0 if learner.buffers is None else len(learner.buffers.read())
         curiosity = 0 if learner.curiosity is None else len(learner.curiosity.flat.vector) + 8
         # 512 numbers have room for 254 metrics and the numbers that `SharedMetrics` adds.
-        columns = max(512, statistics, buffers, curiosity,
-                      row_size(self._actor_learner.steps_per_update))
+        columns = max(512, statistics, buffers, curiosity)
         return RankMemory(len(learner.flat.vector), self._config.runtime.num_workers, columns,
                           self._config.optimizer, context)
 
@@ -142,12 +135,26 @@ class Ranks:
         try:
             with self._commanding(Command.ADVANCE, step):
                 total = self._actor_learner.advance(lambda: step)
-                for other in exchange(self._weights, total)[1:]:
+                for other in self._advances_of_others():
                     total += other
         except BaseException:
             self._actor_learner.exact = False  # one update ahead of the counters
             raise
         return total
+
+    def _advances_of_others(self) -> list[Advance]:
+        """What the ranks above 0 report of an update: by their pipes, or by torch.distributed."""
+        if not self._processes:
+            return gather(None)[1:]
+        advances = []
+        for rank, process in self._processes.items():
+            wait([process.connection, process.process.sentinel])
+            message = next(process.messages())
+            if isinstance(message, VantageError):
+                self._failure = self._failure_of(rank, message)
+                raise self._failure
+            advances.append(message)
+        return advances
 
     def tensors(self) -> dict[str, Mapping[str, Tensor]]:
         """The acting tensors of the ranks; empty if one has failed: the next `advance` raises."""
@@ -213,8 +220,11 @@ class Ranks:
                 process.process.join(STOP_SECONDS)
                 messages = process.messages()
                 error = next(message for message in messages if isinstance(message, VantageError))
-                if isinstance(error, EnvError | NonFiniteError):
-                    return error
-                return VantageError(
-                    f"process {rank + 1} of {self._config.runtime.num_workers} failed: {error}")
+                return self._failure_of(rank, error)
         return VantageError("another rank has ended; its own output says why")
+
+    def _failure_of(self, rank: int, error: VantageError) -> VantageError:
+        if isinstance(error, EnvError | NonFiniteError):
+            return error
+        return VantageError(
+            f"process {rank + 1} of {self._config.runtime.num_workers} failed: {error}")

@@ -15,7 +15,7 @@ from vantage.learning.step_metrics import Number
 
 AllGather = Callable[[Tensor], Tensor]
 
-_CHUNK = 32
+CHUNK = 32
 """Characters of a text that are exchanged at once; ranks on one CPU have room for more numbers."""
 
 
@@ -69,16 +69,13 @@ class SharedMetrics:
         return counts.tolist(), loss, means
 
 
-def gather_text(text: str, all_gather: AllGather, *, chunk: int = _CHUNK) -> list[str]:
-    """The texts of all ranks, which are ASCII, in the order of ranks.
-
-    All ranks exchange `chunk` characters at once.
-    """
+def gather_text(text: str, all_gather: AllGather) -> list[str]:
+    """The texts of all ranks, which are ASCII, in the order of ranks."""
     lengths = all_gather(torch.tensor([float(len(text))], dtype=torch.float64))[:, 0].tolist()
     texts = [""] * len(lengths)
-    for start in range(0, int(max(lengths)), chunk):
-        codes = list(text[start:start + chunk].encode())
-        row = torch.tensor([*codes, *[0] * (chunk - len(codes))], dtype=torch.float64)
+    for start in range(0, int(max(lengths)), CHUNK):
+        codes = list(text[start:start + CHUNK].encode())
+        row = torch.tensor([*codes, *[0] * (CHUNK - len(codes))], dtype=torch.float64)
         for rank, part in enumerate(all_gather(row).tolist()):
             texts[rank] += bytes(int(code) for code in part if code).decode()
     return texts
