@@ -23,7 +23,7 @@ from vantage.runs.metrics import read_metrics
 from vantage.runtimes import hogwild
 from vantage.runtimes.child_processes import Process
 from vantage.runtimes.evaluator import EvaluationResult, Evaluator
-from vantage.runtimes.hogwild_worker import worker_main
+from vantage.runtimes.hogwild import worker_main
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.training import train_updates
@@ -105,7 +105,7 @@ def test_schedules_follow_the_steps_of_all_workers(monkeypatch: pytest.MonkeyPat
             shared.workers["steps"][0] += 30
             before.append(int(shared.workers["steps"].sum()))
 
-    monkeypatch.setattr("vantage.runtimes.hogwild_worker.REPORT_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("vantage.runtimes.hogwild.REPORT_EVERY_SECONDS", 0.0)
     messages = OtherWorkerContinues()
     worker_main(messages, config, 1, 1, shared, 0)  # type: ignore[arg-type]
     rates = [message.metrics["train/learning_rate"] for message in messages if message.updates]
@@ -206,7 +206,7 @@ class StandIns:
         """Time in the main process; it passes when it is read."""
         monkeypatch.setattr(hogwild, "start", self.start)
         monkeypatch.setattr(hogwild, "monotonic", self.clock)
-        monkeypatch.setattr(hogwild, "wait", lambda *_: [])
+        monkeypatch.setattr(hogwild, "wait_for", lambda *_: None)
 
     def clock(self) -> float:
         self.now += 0.5

@@ -22,6 +22,8 @@ _EXPLAINED = frozenset({
 """Keys that --help explains besides the algorithm's own; of the others it shows the defaults."""
 _FLAG_WIDTH = 25
 _HELP_INDENT = " " * 28
+_UNBREAKABLE = "\0"
+"""Stands for a space at which no line may break."""
 
 
 def print_help(config: Config, kind: Any, own: Any, prog: str, word: str, text: str, *,
@@ -81,10 +83,11 @@ def _group_help(config: Config, group: str, width: int) -> str:
             summary = key.rules.get("help", "").partition(";")[0]
             lines.append(_explained(flag, summary, width))
         else:
-            others.append(_unbreakable(flag))
+            others.append(flag.replace(" ", _UNBREAKABLE))
     if others:
-        text = fill("  ".join(others), width, initial_indent="  ", subsequent_indent="  ")
-        lines.append(_breakable(text))
+        text = fill("  ".join(others), width, initial_indent="  ", subsequent_indent="  ",
+                    break_on_hyphens=False)
+        lines.append(text.replace(_UNBREAKABLE, " "))
     return "\n".join(lines)
 
 
@@ -95,12 +98,3 @@ def _explained(flag: str, summary: str, width: int) -> str:
     if len(flag) > _FLAG_WIDTH:
         return f"  {flag}\n{text}"
     return f"  {flag:<{_FLAG_WIDTH}} {text[len(_HELP_INDENT):]}"
-
-
-def _unbreakable(flag: str) -> str:
-    """`flag` with other characters in place of those at which `fill` breaks lines."""
-    return flag.replace(" ", "\0").replace("-", "\1")
-
-
-def _breakable(text: str) -> str:
-    return text.replace("\0", " ").replace("\1", "-")

@@ -71,12 +71,9 @@ class RunDirectory:
             meta = describe_run(config, sys.argv if argv is None else argv)
             meta[_RESOLVED] = _resolved(config, asked)
             meta[SIGNATURE] = signature(text)
-            if texts := sources(config):
-                meta["sources"] = texts
-            if codes := digests(config):
-                meta["digests"] = codes
-            if codes := code_digests(config):
-                meta[_CODE] = codes
+            code = {"sources": sources(config), "digests": digests(config),
+                    _CODE: code_digests(config)}
+            meta |= {key: texts for key, texts in code.items() if texts}
             made = path = make_directory(path, folder_of(config, root), config)
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.

@@ -44,6 +44,8 @@ def local_path(run: str | Path) -> Path:
 @contextlib.contextmanager
 def hub_api(repo: str) -> Iterator[HfApi]:
     """The client of the hub; its errors about `repo` become VantageErrors of one line."""
+    if repo.count("/") != 1:
+        raise _no_repository(repo)
     require("hub", "huggingface_hub")
     from huggingface_hub import HfApi
 
@@ -64,9 +66,8 @@ def _explained(error: Exception, repo: str) -> VantageError:
 
     what = " ".join(str(error).split())
     status = getattr(getattr(error, "response", None), "status_code", None)
-    if isinstance(error, errors.HFValidationError) or repo.count("/") != 1:
-        return ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as "
-                           "someone/cartpole-a2c")
+    if isinstance(error, errors.HFValidationError):
+        return _no_repository(repo)
     if isinstance(error, errors.RevisionNotFoundError):
         return ConfigError(f"{PREFIX}{repo} has no such revision; give a branch, a tag or a commit "
                            "of it after the @")
@@ -85,3 +86,8 @@ def _explained(error: Exception, repo: str) -> VantageError:
         return VantageError(f"the hub answers {status} for {repo}: {what:.200}; try again later")
     return VantageError(f"cannot reach the hub for {repo}: {type(error).__name__}: {what:.200}; "
                         "check the network connection and try again")
+
+
+def _no_repository(repo: str) -> ConfigError:
+    return ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as "
+                       "someone/cartpole-a2c")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnContext, SpawnProcess
 from typing import Any
 
@@ -54,6 +54,12 @@ class Process:
         self.process.join()
         self.process.close()
         self.connection.close()
+
+
+def wait_for(processes: Iterable[Process], seconds: float | None = None) -> None:
+    """Wait until one of the `processes` has sent a message or ended, at most `seconds`."""
+    wait([source for each in processes for source in (each.connection, each.process.sentinel)],
+         seconds)
 
 
 def _describe(exitcode: int) -> str:

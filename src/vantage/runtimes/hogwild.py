@@ -12,7 +12,7 @@ import multiprocessing
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection
 from time import monotonic
 from typing import Any
 
@@ -27,10 +27,9 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import replay_share
-from vantage.runtimes.child_processes import Process, start
+from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.child_processes import Process, prepare_process, start, wait_for
 from vantage.runtimes.evaluator import Evaluator
-from vantage.runtimes.hogwild_worker import worker_main
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
@@ -50,6 +49,9 @@ env_timeout begins."""
 MOMENT = 0.1
 """Seconds that this process waits for messages, or evaluates, before it looks after the workers
 again."""
+
+REPORT_EVERY_SECONDS = 0.1
+"""Seconds between two messages of a worker, short enough for the display."""
 
 
 class HogwildRun:
@@ -212,9 +214,7 @@ class HogwildRun:
 
     def _receive(self, seconds: float) -> None:
         """Handle messages for at most `seconds`, and workers that have ended or hang."""
-        processes = self._workers.values()
-        wait([source for each in processes for source in (each.connection, each.process.sentinel)],
-             seconds)
+        wait_for(self._workers.values(), seconds)
         self._clock.received(monotonic(), seconds)
         # Steps are counted in shared memory, so that those of a killed worker are not lost.
         before = self.progress.step
@@ -250,3 +250,40 @@ class HogwildRun:
     def _end_workers(self) -> None:
         while self._workers:
             self._workers.popitem()[1].end()
+
+
+def worker_main(connection: Connection, config: Config, worker: int, index: int,
+                shared: SharedWeights, replay_bytes: int) -> None:
+    """Pull, collect and learn until all workers together reach `shared.limit`.
+
+    Counts its steps in shared memory, and sends an `Advance` from time to time.
+    """
+    prepare_process(config)
+    own = shared.workers[worker]
+    own["heartbeat"] = monotonic()
+    # The main process watches the heartbeat instead of env_timeout.
+    actor_learner = ActorLearner(config.change(env_timeout=0), worker=worker, index=index,
+                                 shared=shared, replay_bytes=replay_bytes)
+    weights = actor_learner.hogwild
+    assert weights is not None
+    weights.pull()
+    actor_learner.begin()
+    unreported = Advance()
+    reported_at = 0.0
+    steps = shared.workers["steps"]
+    while steps.sum() < shared.limit[0]:
+        weights.pull()
+        advance = actor_learner.advance(lambda: int(steps.sum()))
+        own["steps"] += advance.steps
+        own["updates"] += advance.updates
+        unreported += advance
+        now = monotonic()
+        own["heartbeat"] = now
+        if now - reported_at >= REPORT_EVERY_SECONDS:
+            connection.send(unreported)
+            unreported = Advance()
+            reported_at = now
+            while connection.poll():
+                actor_learner.change(connection.recv())
+    connection.send(unreported)
+    actor_learner.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
@@ -69,14 +69,6 @@ class Advance:
         return {name: value / self.count(name) for name, value in self.metrics.items()}
 
 
-def sum_of(advances: Iterable[Advance]) -> Advance:
-    """All of them as one."""
-    total = Advance()
-    for advance in advances:
-        total += advance
-    return total
-
-
 class Progress:
     """Counters of one run, saved in its checkpoints, and the metrics computed from them."""
 
@@ -124,8 +116,8 @@ class Progress:
         """The mean learning rate of the last update; None before the first."""
         self.divergence: float | None = None
         """The mean KL divergence of the last update; None if it is unknown."""
-        self.new_advances: list[Advance] | None = None
-        """If a caller sets a list, `add` appends every advance to it."""
+        self.total: Advance | None = None
+        """If a caller sets an advance, `add` adds every other to it."""
         self.new_episodes: deque[Episode] | None = None
         """If a caller sets a deque, `add` appends every episode to it."""
         self._recent_metrics: dict[str, float] | None = None
@@ -170,8 +162,8 @@ class Progress:
             self._recent_metrics = None
             if self.new_episodes is not None:
                 self.new_episodes.extend(advance.episodes)
-        if self.new_advances is not None:
-            self.new_advances.append(advance)
+        if self.total is not None:
+            self.total += advance
         self.unsaved |= advance.unsaved
         if advance.updates:
             self.logged |= advance.metrics.keys()
@@ -263,6 +255,22 @@ class Progress:
             }
         return self._recent_metrics or {}
 
+    def summary(self, config: Config, status: str) -> dict[str, Any]:
+        """The content of summary.json: how a run stands or ended."""
+        return {
+            "status": status,
+            "steps": self.step,
+            "frames": round(self.step * self.frames_per_step),
+            "seconds": self.seconds,
+            "fps": self.step / max(1e-9, self.seconds),
+            "episodes": self.episodes,
+            "return_mean": self.return_mean,
+            "best_return": self.best_return,
+            "env": config.env.id,
+            "algo": config.algo,
+            "seed": config.run.seed,
+        }
+
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {name: getattr(self, name) for name in _SAVED}
         state["learning_rate"] = self.learning_rate
@@ -282,11 +290,6 @@ class Progress:
         self.recent_numbers.extend(state.get("recent_numbers", ()))
         self.learning_rate = state.get("learning_rate")
         self.divergence = state.get("divergence")
-
-
-def mean_of_each(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The mean of the values under each name."""
-    return {name: fmean(each) for name, each in values.items()}
 
 
 def goal_reached(state: dict[str, Any], config: Config) -> str | None:

@@ -31,7 +31,7 @@ from vantage.learning.running_statistics import running
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.child_processes import Process, start
+from vantage.runtimes.child_processes import Process, start, wait_for
 from vantage.runtimes.collectives import RankLostError, gather, torchrun_rank_and_size
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.rank_worker import Command, rank_main, share_weights
@@ -90,7 +90,7 @@ class Ranks:
                 self._processes[rank] = start(context, f"vantage-rank-{rank}", rank_main, store,
                                               rank, size, shared)
         for process in self._processes.values():
-            wait([process.connection, process.process.sentinel])
+            wait_for([process])
             if process.process.sentinel in wait([process.process.sentinel], 0):
                 raise self._lost()
             process.connection.recv()
@@ -148,7 +148,7 @@ class Ranks:
             return gather(None)[1:]
         advances = []
         for rank, process in self._processes.items():
-            wait([process.connection, process.process.sentinel])
+            wait_for([process])
             message = next(process.messages())
             if isinstance(message, VantageError):
                 self._failure = self._failure_of(rank, message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from statistics import fmean
 from time import perf_counter
 from typing import Any, Literal
 
@@ -24,10 +25,9 @@ from vantage.runs.weight_log import WeightLog
 from vantage.runtimes.best_policy import BestPolicy
 from vantage.runtimes.evaluator import EvaluationResult
 from vantage.runtimes.own_algorithm import OwnAlgorithm
-from vantage.runtimes.progress import Progress, mean_of_each
+from vantage.runtimes.progress import Progress
 from vantage.runtimes.save_failures import SaveFailures
 from vantage.runtimes.steps import is_due, no_end_in_training, stop_in_words
-from vantage.runtimes.summary import write_summary
 from vantage.types import Report
 
 log = logging.getLogger(__name__)
@@ -104,17 +104,12 @@ class Recorder:
         """An evaluation is due and its games keep to `max_eval_share` of all steps."""
         run = self.config.run
         progress = self.progress
-        games = run.eval_episodes
-        if plays_both_ways(self.config):
-            games *= 2
+        games = run.eval_episodes * (2 if plays_both_ways(self.config) else 1)
         return progress.evaluation_due and progress.may_evaluate(games, run.max_eval_share)
 
     @property
     def last_evaluation_due(self) -> bool:
-        """The final policy has not been evaluated yet.
-
-        It has been if an evaluation ended the run.
-        """
+        """The final policy is not yet evaluated: no evaluation has ended the run."""
         return self.progress.evaluation_due and not self.progress.solved
 
     def note_due_evaluation(self, before: int) -> None:
@@ -169,11 +164,8 @@ class Recorder:
         return self.last_report
 
     def _write_metrics(self, evaluation: Mapping[str, float]) -> dict[str, float]:
-        """The metrics of this step and of `evaluation`.
-
-        Writes them if they are new: of a new step, of an evaluation or of `log`.
-        """
-        own = mean_of_each(self.logged)
+        """The metrics of this step and of `evaluation`, written if any of them is new."""
+        own = {name: fmean(values) for name, values in self.logged.items()}
         self.logged = {}
         self._unreported.update(own)
         step = self.progress.step
@@ -200,8 +192,8 @@ class Recorder:
         progress.eval_steps += result.steps
         progress.last_eval_steps = result.steps
         progress.solved = result.solved
-        progress.evaluation_due = is_due(self.config.run.eval_every, step, progress.step) or (
-            progress.step > step and progress.unevaluated_for(self.config.run.eval_every_seconds))
+        progress.evaluation_due = False
+        self.note_due_evaluation(step)
         self._check_directory()
         self.evaluation = {**result.metrics, "eval/step": step}
         self._unreported.update(self.evaluation)
@@ -232,7 +224,7 @@ class Recorder:
             self._saved_at = perf_counter()
             self._failures.saved(self.directory.path / "checkpoints")
             self._save_config()
-            write_summary(self.directory, self.config, self.progress, "running", self._failures)
+            self._write_summary("running")
             if self._weights is not None:
                 self._weights.write(self.progress.step)
             if self._mirror is not None:
@@ -241,6 +233,13 @@ class Recorder:
             if final:
                 raise
             self._failures.failed("checkpoints", error, "; every later save tries again")
+
+    def _write_summary(self, status: Status) -> dict[str, Any]:
+        summary = self.progress.summary(self.config, status)
+        if not self.directory.is_gone:  # the last save has raised an error about it
+            with self._failures.logged(self.directory.path / "summary.json"):
+                self.directory.write_summary(summary)
+        return summary
 
     def _save_config(self) -> None:
         """Write the changed values to config.json, so that a resume continues with them."""
@@ -293,7 +292,7 @@ class Recorder:
             self._weights.close({name: score for name, score in scores.items()
                                  if score is not None})
         self._writer.close()
-        summary = write_summary(self.directory, self.config, self.progress, status, self._failures)
+        summary = self._write_summary(status)
         if self._tracker is not None:
             self._tracker.close(summary)
         if self._mirror is not None:

@@ -19,7 +19,7 @@ from vantage.config.runtimes import Sync
 from vantage.errors import VantageError
 from vantage.runs.handed_over import continuation
 from vantage.runtimes.interrupts import DeferredInterrupt
-from vantage.runtimes.progress import Advance, sum_of
+from vantage.runtimes.progress import Advance
 from vantage.runtimes.rank_worker import FollowedTraining, follow_torchrun
 from vantage.runtimes.recorder import Status
 from vantage.runtimes.train_loop import Run
@@ -162,12 +162,11 @@ class Session:
     def advance_one_update(self) -> Advance:
         """Train until an update and all that is due after it are complete, or the training ends."""
         recorder = self.run.recorder
-        advances: list[Advance] = []
-        recorder.progress.new_advances = advances
+        total = recorder.progress.total = Advance()
         try:
             self.advance()
             while self.is_running:
-                if recorder.between_updates and any(advance.updates for advance in advances):
+                if recorder.between_updates and total.updates:
                     break
                 self.advance()
         except KeyboardInterrupt:
@@ -176,8 +175,8 @@ class Session:
                 log.warning(f"stopped within an update; the last one is saved, go on with {call}")
             raise
         finally:
-            recorder.progress.new_advances = None
-        return sum_of(advances)
+            recorder.progress.total = None
+        return total
 
     def close(self) -> None:
         """Save the run, and release its processes and environments. A second call does nothing."""

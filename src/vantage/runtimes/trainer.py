@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -24,7 +25,6 @@ from vantage.keys.objects import shown_name
 from vantage.runs.checkpoint import path_of
 from vantage.runs.handed_over import run_of, with_code_of
 from vantage.runs.metric_names import check_free
-from vantage.runtimes.progress import mean_of_each
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.session import Session
 from vantage.runtimes.settable import checked_values, value_now, why_unknown
@@ -146,7 +146,7 @@ class Trainer:
         total = self._session.advance_one_update()
         metrics = total.means()
         metrics |= progress.metrics_of_recent()
-        metrics |= mean_of_each(self._logged)
+        metrics |= {name: fmean(values) for name, values in self._logged.items()}
         self._logged.clear()
         if recorder.evaluation is not former_evaluation:
             metrics |= recorder.evaluation

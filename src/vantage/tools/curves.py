@@ -97,7 +97,8 @@ def _position(line: Mapping[str, float | None], x: Axis, metric: str) -> float |
 
 def _absence(metric: str, x: Axis, lines: Lines) -> str:
     """What a run of these `lines` lacks and, if there is a similar metric, its name."""
-    names = sorted(_metric_names(lines))
+    names = sorted({name for line in lines for name, value in line.items()
+                    if "/" in name and value is not None})
     last = metric.rpartition("/")[2]
     ends = {name.rpartition("/")[2]: name for name in reversed(names)}
     same = [name for name in names if name != metric and name.rpartition("/")[2] == last]
@@ -111,13 +112,6 @@ def _absence(metric: str, x: Axis, lines: Lines) -> str:
     if last == "success_rate":
         reason += f' with info["{SUCCESS}"]'
     return f"finite value of {metric} by {x} yet; perhaps {reason}{near}"
-
-
-def _metric_names(lines: Lines) -> set[str]:
-    names: set[str] = set()
-    for line in lines:
-        names.update(name for name, value in line.items() if "/" in name and value is not None)
-    return names
 
 
 def group_curves(curves: Sequence[Curve], aggregate: Aggregate = "mean") -> list[Group]:

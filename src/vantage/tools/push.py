@@ -77,9 +77,6 @@ def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 2
     ConfigError for a repository or a token that the hub refuses.
     """
     repo = repo.removeprefix(PREFIX)
-    if repo.count("/") != 1:
-        raise ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as "
-                          "someone/cartpole-a2c")
     directory = RunDirectory.open(Path(run), trust=trust, runs_code=True)
     with hub_api(repo) as api:  # before the games, which take time
         url = str(api.create_repo(repo, private=private or None, exist_ok=True))

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from vantage.errors import ConfigError, VantageError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.names import folder_of, make_directory
-from vantage.runtimes.child_processes import Process, start
+from vantage.runtimes.child_processes import Process, start, wait_for
 from vantage.tools.child_runs import updates_to
 from vantage.tools.display import say
 from vantage.tools.progress_line import ProgressLines
@@ -110,7 +110,7 @@ class _Fleet:
                     self._stop(seed)
             while waiting and not self.stopped and len(self.running) < self.jobs:
                 self._start(waiting.popleft())
-            self._wait()
+            wait_for(self.running.values(), 0.2)  # a short time: `stop` may come meanwhile
             for seed, process in list(self.running.items()):
                 for message in process.messages():
                     self._receive(seed, message)
@@ -132,13 +132,6 @@ class _Fleet:
         else:
             with suppress(OSError):  # it has just ended
                 process.connection.send(_STOP)
-
-    def _wait(self) -> None:
-        """Wait until a run sends a message or ends, for a short time: `stop` may come meanwhile."""
-        sources: list[Any] = []
-        for process in self.running.values():
-            sources += [process.connection, process.process.sentinel]
-        wait(sources, 0.2)
 
     def _receive(self, seed: int, message: Any) -> None:
         """Show a message of a run; remove the run if its process has ended."""
