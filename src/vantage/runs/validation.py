@@ -5,7 +5,7 @@ Each check raises ValueError in one line, to which the caller adds the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isnan
 from typing import Any
 
@@ -25,10 +25,10 @@ _LEARNED = ("model", "average", "ema", "optimizer", "rewards", "learning_rate")
 COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_steps",
             "last_eval_steps")
 """Numbers in the progress of a run, at least 0."""
-NEWER = ("eval_steps", "last_eval_steps")
-"""Counters that runs of earlier versions lack."""
 FLAGS = ("evaluation_due", "solved", "deterministic")
 """Values in the progress of a run that are true, false or null."""
+_REQUIRED = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "best_return", "recent")
+"""Entries that runs of all versions have."""
 
 
 def check_state(state: Mapping[str, Any]) -> None:
@@ -36,26 +36,11 @@ def check_state(state: Mapping[str, Any]) -> None:
     progress = state.get("progress")
     if not isinstance(progress, Mapping):
         raise ValueError(f"progress is {progress!r:.80}")
-    valid = {}
-    for name in COUNTERS:
-        if name in progress or name not in NEWER:
-            valid[name] = _is_number(progress.get(name)) and progress[name] >= 0
-    for name in FLAGS:
-        valid[name] = isinstance(progress.get(name, 0), bool | None)
-    step = progress.get("step")
-    valid["step"] &= type(step) is int and step < 10**18  # as in manifest.json
-    best = progress.get("best_return", "")
-    valid["best_return"] = best is None or _is_number(best)
-    for name in ("learning_rate", "divergence"):
-        number = progress.get(name)
-        valid[name] = number is None or _is_number(number)
-    episodes = progress.get("recent")
-    valid["recent"] = isinstance(episodes, list) and all(map(_is_pair, episodes))
-    numbers = progress.get("recent_numbers", [])
-    valid["recent_numbers"] = isinstance(numbers, list) and all(map(_are_numbers, numbers))
-    for name, is_valid in valid.items():
-        if not is_valid:
-            raise ValueError(f"progress.{name} is {progress.get(name)!r:.80}")
+    for name, is_valid in _PROGRESS.items():
+        if name in _REQUIRED or name in progress:
+            value = progress.get(name, "missing")
+            if not is_valid(value):
+                raise ValueError(f"progress.{name} is {value!r:.80}")
     if not _is_number(state.get("workers_started", 0)):
         raise ValueError(f"workers_started is {state['workers_started']!r:.80}")
     read_spec(state.get("spec"))
@@ -111,15 +96,40 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and -1e300 < value < 1e300
 
 
-def _is_pair(episode: object) -> bool:
-    """Whether an entry of progress.recent is a list of two numbers."""
-    return isinstance(episode, list) and len(episode) == 2 and all(map(_is_number, episode))
+def _is_counter(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < 1e300
 
 
-def _are_numbers(info: object) -> bool:
-    """Whether an entry of progress.recent_numbers is a mapping of numbers by printable names."""
-    return isinstance(info, dict) and all(
-        name.isprintable() and _is_number(value) for name, value in info.items())
+def _is_step(value: object) -> bool:
+    return type(value) is int and 0 <= value < 10**18  # as in manifest.json
+
+
+def _is_optional_number(value: object) -> bool:
+    return value is None or _is_number(value)
+
+
+def _are_games(games: object) -> bool:
+    """Whether progress.recent is a list of pairs of numbers."""
+    return isinstance(games, list) and all(
+        isinstance(game, list) and len(game) == 2 and all(map(_is_number, game)) for game in games)
+
+
+def _are_infos(infos: object) -> bool:
+    """Whether progress.recent_numbers is a list of mappings of numbers by printable names."""
+    return isinstance(infos, list) and all(
+        isinstance(info, dict) and all(map(str.isprintable, info))
+        and all(map(_is_number, info.values())) for info in infos)
+
+
+_PROGRESS: Mapping[str, Callable[[object], bool]] = {
+    **dict.fromkeys(COUNTERS, _is_counter),
+    **dict.fromkeys(FLAGS, lambda value: isinstance(value, bool | None)),
+    **dict.fromkeys(("best_return", "learning_rate", "divergence"), _is_optional_number),
+    "step": _is_step,
+    "recent": _are_games,
+    "recent_numbers": _are_infos,
+}
+"""The check of each entry of the progress."""
 
 
 def _is_part(part: ArraySpec) -> bool:

@@ -101,7 +101,6 @@ class HogwildRun:
         return self._learner.model
 
     def save(self) -> None:
-        """Write a checkpoint now."""
         self.recorder.save(final=True)
 
     def change(self, values: Mapping[str, Any]) -> None:
@@ -133,7 +132,6 @@ class HogwildRun:
             yield
 
     def close(self, status: Status) -> None:
-        """End all processes and close the environments; record how the run ended."""
         try:
             self._release()
         finally:

@@ -27,7 +27,7 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.progress import Advance, Progress
+from vantage.runtimes.progress import Progress
 from vantage.runtimes.ray_cluster import (
     RATE_SECONDS,
     Member,
@@ -102,11 +102,9 @@ class RayRun:
         yield
 
     def policy(self) -> ActorCritic:
-        """The current policy; further updates change its weights."""
         return self._learner.model
 
     def save(self) -> None:
-        """Write a checkpoint now."""
         self.recorder.save(final=True)
 
     def change(self, values: Mapping[str, Any]) -> None:
@@ -131,7 +129,6 @@ class RayRun:
             yield
 
     def close(self, status: Status) -> None:
-        """End all actors, leave the cluster, and record how the run ended."""
         self._release()
         self.recorder.close(status)
 
@@ -191,13 +188,9 @@ class RayRun:
             self.progress.restart_evaluation_clock()
             self._evaluator.begin(self._learner, self._reply_learner.weights, self.progress)
         try:
-            evaluation = self._evaluator.result(seconds)
+            self._evaluator.record(self.recorder, seconds)
         except ray.exceptions.RayError as error:
             self._restarts.add("the evaluator", failure_of(error))
-            return
-        if evaluation is not None:
-            self.progress.add(Advance(eval_seconds=evaluation.seconds))
-            self.recorder.record_evaluation(evaluation.result, evaluation.step, evaluation.policy)
 
     # Workers
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -12,24 +11,12 @@ from vantage.errors import VantageError
 from vantage.learning.learner import Learner
 from vantage.learning.learner_state import policy_tensors
 from vantage.runs.checkpoint_files import Groups
-from vantage.runtimes.evaluator import EvaluationResult
-from vantage.runtimes.progress import Progress
+from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ray_worker import RayWorker
+from vantage.runtimes.recorder import Recorder
 
 CLOSE_SECONDS = 1.0
 """Seconds that the actor may take to close its environments."""
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteEvaluation:
-    """An evaluation that has ended."""
-
-    result: EvaluationResult | None
-    """None if it was left out."""
-    seconds: float
-    step: int
-    policy: Groups
-    """The tensors of the policy that was evaluated."""
 
 
 class RemoteEvaluator:
@@ -54,8 +41,8 @@ class RemoteEvaluator:
                                              progress.longest_game(), progress.best_return)
         self._under_way = answer, step, policy_tensors(learner)
 
-    def result(self, seconds: float) -> RemoteEvaluation | None:
-        """The evaluation if it ends within `seconds`, else None.
+    def record(self, recorder: Recorder, seconds: float) -> None:
+        """Record the evaluation under way if it ends within `seconds`.
 
         Raises RayError if the actor has ended; the next evaluation then starts another. Raises the
         VantageError of an evaluation that has failed.
@@ -63,7 +50,7 @@ class RemoteEvaluator:
         assert self._under_way is not None
         answer, step, policy = self._under_way
         if not ray.wait([answer], timeout=seconds)[0]:
-            return None
+            return
         self._under_way = None
         try:
             reply = ray.get(answer)
@@ -73,7 +60,8 @@ class RemoteEvaluator:
         if isinstance(reply, VantageError):
             raise reply
         result, eval_seconds = reply
-        return RemoteEvaluation(result, eval_seconds, step, policy)
+        recorder.progress.add(Advance(eval_seconds=eval_seconds))
+        recorder.record_evaluation(result, step, policy)
 
     def close(self) -> None:
         """Close the environments, unless a game is under way, and end the actor."""

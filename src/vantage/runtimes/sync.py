@@ -145,7 +145,6 @@ class SyncRun:
         self._save_replay()
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Continue with other coefficients, in all ranks."""
         self.config = self.config.change(**values)
         self.recorder.change(values)
         self.actor_learner.change(values)
@@ -156,7 +155,6 @@ class SyncRun:
         """Does nothing: no update is under way between two calls of `advance`."""
 
     def close(self, status: Status) -> None:
-        """Write the replay, close the environments and processes, and record how the run ended."""
         try:
             self._save_replay()
         finally:

@@ -25,21 +25,16 @@ from vantage.runs.trust import SIGNATURE, signature
 from vantage.tools.plot import plot
 from vantage.tools.search.options import Trial
 from vantage.tools.search.plan import Plan
-from vantage.tools.search.study import distinct
 
 _ORDER = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState.WAITING,
           TrialState.FAIL)
 
 
-def ranked(study: optuna.Study) -> list[FrozenTrial]:
-    """Complete trials by value, then pruned ones by steps, then the others.
+def rank(trial: FrozenTrial) -> tuple[float, ...]:
+    """Sorts complete trials by value, then pruned ones by steps, then the others.
 
     Of equal trials the one that learned sooner comes first.
     """
-    return sorted(distinct(study), key=_rank)
-
-
-def _rank(trial: FrozenTrial) -> tuple[float, ...]:
     value = -float("inf") if trial.values is None else trial.values[0]
     mean = fmean(trial.intermediate_values.values() or [0.0])
     return (_ORDER.index(trial.state), -(trial.last_step or 0), -value, -mean,

@@ -22,7 +22,7 @@ from vantage._host.processes import stop_signals_blocked, tied_process
 from vantage.errors import ConfigError, VantageError
 from vantage.tools.search.options import Options, SearchResult
 from vantage.tools.search.plan import Plan
-from vantage.tools.search.results import plain_trial, ranked, write_plots, write_results
+from vantage.tools.search.results import plain_trial, rank, write_plots, write_results
 from vantage.tools.search.study import (
     distinct,
     enqueue,
@@ -56,7 +56,7 @@ def train_all(plan: Plan, options: Options, directory: Path,
     try:
         stopped = train(study, plan, options, directory, stop)
     finally:
-        ranking = ranked(study)
+        ranking = sorted(distinct(study), key=rank)
         trials = tuple(plain_trial(plan, trial) for trial in ranking)
         write_results(plan, trials, directory)
     best = trials[0]
