@@ -92,7 +92,7 @@ def test_no_file_beside_a_run_takes_the_place_of_a_library(run: Path, monkeypatc
 
 def test_a_class_that_is_no_environment_is_not_built(run: Path) -> None:
     Path("built_once.py").write_text("class Thing:\n    def __init__(self): open('built', 'w').close()\n")
-    for name in ("built_once:Thing", "vantage.runs.tracker_clients:Wandb"):
+    for name in ("built_once:Thing", "vantage.runs.tracking:Wandb"):
         with pytest.raises(ConfigError, match=r"is a \w+, not a gymnasium\.Env"):
             next(vantage.Trainer(vantage.configure("a2c", env="CartPole-v1").change(env=name), run="new"))
     assert not Path("built").exists() and not Path("new").exists()

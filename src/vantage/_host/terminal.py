@@ -110,3 +110,15 @@ def messages_to(handler: logging.Handler, level: int) -> Iterator[None]:
         logger.handlers = handlers
         logger.propagate = propagate
         logger.setLevel(former)
+
+
+@contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Let the logger `name` of a library log errors alone."""
+    logger = logging.getLogger(name)
+    former = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(former)

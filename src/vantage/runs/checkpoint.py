@@ -13,12 +13,10 @@ import contextlib
 import errno
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from vantage._host.system import shortage
 from vantage.errors import CheckpointError, ConfigError
@@ -61,8 +59,7 @@ def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], kee
     if again or not is_valid(path):
         save_as(run, str(path.relative_to(run)), step, tensors=tensors, state=state)
     # Damaged checkpoints do not count, and stay for inspection.
-    others = [other for other in _newest_first(path.parent).values()
-              if other != path and is_valid(other)]
+    others = [other for other in _valid(run) if other != path]
     for other in others[keep - 1:]:
         with contextlib.suppress(OSError):  # one checkpoint too many does no harm
             remove(other)
@@ -118,18 +115,6 @@ def load(path: Path) -> Checkpoint:
         raise CheckpointError(
             f"{path} has correct hashes but holds no usable policy: {error}") from None
     return Checkpoint(step, groups, state, path)
-
-
-def load_replay(run: Path) -> tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None:
-    """The step of the saved replay and an iterator over its groups, or None if there is none.
-
-    The iterator may raise CheckpointError.
-    """
-    path = locate(run / "replay")
-    if path is None:
-        return None
-    step, _, groups = read(path)
-    return step, groups
 
 
 def load_latest(run: Path) -> Checkpoint:

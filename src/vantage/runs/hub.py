@@ -7,13 +7,13 @@ Nothing else of a repository is downloaded. The token is that of the client: HF_
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vantage._host.extras import require
+from vantage._host.terminal import quiet
 from vantage.errors import ConfigError, VantageError
 from vantage.runs import zoo
 
@@ -49,15 +49,11 @@ def hub_api(repo: str) -> Iterator[HfApi]:
     require("hub", "huggingface_hub")
     from huggingface_hub import HfApi
 
-    logger = logging.getLogger("huggingface_hub")
-    former = logger.level
-    logger.setLevel(logging.ERROR)  # without a warning for each attempt
     try:
-        yield HfApi(library_name="vantage-rl", library_version=version("vantage-rl"))
+        with quiet("huggingface_hub"):  # it warns at each attempt
+            yield HfApi(library_name="vantage-rl", library_version=version("vantage-rl"))
     except Exception as error:  # of an HTTP library that differs between versions of the client
         raise _explained(error, repo) from None
-    finally:
-        logger.setLevel(former)
 
 
 def _explained(error: Exception, repo: str) -> VantageError:

@@ -37,8 +37,7 @@ from vantage.runtimes.ray_cluster import (
     failure_of,
     resolve_num_workers,
 )
-from vantage.runtimes.ray_evaluation import RemoteEvaluator
-from vantage.runtimes.ray_learner import ReplyLearner
+from vantage.runtimes.ray_learner import RemoteEvaluator, ReplyLearner
 from vantage.runtimes.ray_worker import RayWorker, Reply, versions
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers

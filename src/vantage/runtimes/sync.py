@@ -21,8 +21,8 @@ from vantage.errors import CheckpointError
 from vantage.learning.learner_state import policy_tensors
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic
-from vantage.runs.checkpoint import Checkpoint, load_replay
-from vantage.runs.checkpoint_files import Groups
+from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.checkpoint_files import Groups, locate, read
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
@@ -191,14 +191,15 @@ def restore_replay(replay: Replay, run: Path, step: int) -> None:
     Logs a warning where there is none or it is of another step.
     """
     try:
-        saved = load_replay(run)
-        if saved is None:
+        path = locate(run / "replay")
+        if path is None:
             raise CheckpointError("none was saved")
-        replay.load(saved[1])
+        saved_step, _, groups = read(path)
+        replay.load(groups)
     except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
         log.warning(f"the replay is filled again before updates use it: {error}; "
                     "this resume is not exact")
     else:
-        if saved[0] != step:
-            log.warning(f"the replay was saved at step {saved[0]:,}, the checkpoint at "
+        if saved_step != step:
+            log.warning(f"the replay was saved at step {saved_step:,}, the checkpoint at "
                         f"{step:,}: it is good to learn from, but this resume is not exact")

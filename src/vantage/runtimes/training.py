@@ -245,9 +245,19 @@ def _resumed_config(config: Config, steps: int | None, extend_schedule: bool,
 
 def read_initial(config: Config) -> SavedPolicy | None:
     """The policy of `init_from`, or None. `load_learner` checks that it fits."""
-    if config.policy.init_from is None:
+    path = config.policy.init_from
+    if path is None:
         return None
-    return _read_policy(config.policy.init_from, config.policy.init_checkpoint)
+    try:
+        return read_policy(local_path(path), config.policy.init_checkpoint, key="init_checkpoint",
+                           runs_code=False)
+    except ConfigError as error:
+        raise ConfigError(f"init_from={path}: {error}") from None
+    except CheckpointError as error:
+        what, *details = (line.strip().rstrip(":") for line in str(error).splitlines())
+        # The remedy after the semicolon is for a resume of that run.
+        what = ": ".join([what.split("; ")[0], *details[:1]])
+        raise ConfigError(f"init_from={path}: {what}; give a run with a whole checkpoint") from None
 
 
 def check_initial(config: Config) -> None:
@@ -276,18 +286,6 @@ def check(config: Config) -> None:
         if tried.cloning.demonstrations is not None:
             read_source(tried, one.spec)
         one.begin()
-
-
-def _read_policy(path: str, checkpoint: str) -> SavedPolicy:
-    try:
-        return read_policy(local_path(path), checkpoint, key="init_checkpoint", runs_code=False)
-    except ConfigError as error:
-        raise ConfigError(f"init_from={path}: {error}") from None
-    except CheckpointError as error:
-        what, *details = (line.strip().rstrip(":") for line in str(error).splitlines())
-        # The remedy after the semicolon is for a resume of that run.
-        what = ": ".join([what.split("; ")[0], *details[:1]])
-        raise ConfigError(f"init_from={path}: {what}; give a run with a whole checkpoint") from None
 
 
 def runtime_of(config: Config) -> Callable[..., Run]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import io
-import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vantage._host.terminal import quiet
 from vantage.algorithms.bounded_distributions import Beta
 from vantage.algorithms.distributions import Categorical, Gaussian, MultiDiscrete
 from vantage.algorithms.joint_distribution import Joint, Part
@@ -198,10 +198,11 @@ def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None
     inputs = tuple(example[name] for name in policy.inputs)
     any_batch = tuple({0: torch.export.Dim("batch")} for _ in inputs)
     try:
-        # torch 2.13 warns of its own deprecated calls, and logs missing libraries and failures
-        # (2026-11).
+        # torch 2.13 warns of its own deprecated calls, and logs missing libraries, such as
+        # torchvision, and failures (2026-11).
         with (torch.no_grad(), warnings.catch_warnings(action="ignore"),
-              without_torchvision_lines(), contextlib.redirect_stderr(io.StringIO())):
+              quiet("torch.onnx._internal.exporter._registration"),
+              contextlib.redirect_stderr(io.StringIO())):
             program = torch.onnx.export(policy, inputs, dynamo=True, verbose=False,
                                         input_names=policy.inputs, output_names=policy.outputs,
                                         dynamic_shapes=(any_batch,))
@@ -220,21 +221,6 @@ def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None
         model.metadata_props.add(key=key, value=value)
     onnx.checker.check_model(model)
     path.write_bytes(model.SerializeToString())
-
-
-@contextlib.contextmanager
-def without_torchvision_lines() -> Iterator[None]:
-    """Leave out the four lines that torch 2.13 logs about operators of torchvision (2026-11)."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    logger.addFilter(_is_not_about_torchvision)
-    try:
-        yield
-    finally:
-        logger.removeFilter(_is_not_about_torchvision)
-
-
-def _is_not_about_torchvision(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith("torchvision is not installed")
 
 
 def load_onnx(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
