@@ -28,14 +28,20 @@ from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
-from vantage.runtimes.child_processes import Process, prepare_process, start, wait_for
+from vantage.runtimes.child_processes import (
+    Process,
+    ReceiveClock,
+    Restarts,
+    prepare_process,
+    start,
+    wait_for,
+)
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers
 from vantage.runtimes.steps import is_due
-from vantage.runtimes.supervision import ReceiveClock, Restarts
 
 log = logging.getLogger(__name__)
 

@@ -27,6 +27,7 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
+from vantage.runtimes.child_processes import ReceiveClock, Restarts
 from vantage.runtimes.progress import Progress
 from vantage.runtimes.ray_cluster import (
     RATE_SECONDS,
@@ -42,7 +43,6 @@ from vantage.runtimes.ray_worker import RayWorker, Reply, versions
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers
 from vantage.runtimes.steps import is_due
-from vantage.runtimes.supervision import ReceiveClock, Restarts
 
 log = logging.getLogger(__name__)
 

@@ -160,14 +160,12 @@ def resolve_num_workers(config: Config) -> int:
     runtime = config.ray
     most = capacity(config)
     started = monotonic()
-    fitting = _that_fit(_free_cpus(), config)
-    while not fitting:
+    while not (fitting := _that_fit(_free_cpus(), config)):
         if monotonic() - started > ROOM_SECONDS:
             raise ConfigError(f"worker_cpus={runtime.worker_cpus:g}: no worker has room, "
                               f"{_free_cpus():g} CPUs of the cluster are free; wait for its other "
                               "work, add nodes or give a smaller --worker-cpus")
         sleep(0.2)
-        fitting = _that_fit(_free_cpus(), config)
     fitting = min(fitting, most)
     if runtime.num_workers > fitting:
         log.warning(for_reader(

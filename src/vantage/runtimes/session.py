@@ -7,9 +7,12 @@ import contextlib
 import copy
 import logging
 import os
+import signal
+import threading
 from collections.abc import Callable, Generator
 from inspect import GEN_CLOSED, getgeneratorstate
-from typing import Any
+from types import FrameType
+from typing import Any, Self
 from weakref import WeakSet
 
 from vantage.agents.agent import Agent
@@ -18,7 +21,6 @@ from vantage.config.config import Config
 from vantage.config.runtimes import Sync
 from vantage.errors import VantageError
 from vantage.runs.handed_over import continuation
-from vantage.runtimes.interrupts import DeferredInterrupt
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.rank_worker import FollowedTraining, follow_torchrun
 from vantage.runtimes.recorder import Status
@@ -41,6 +43,37 @@ def _close_unfinished() -> None:
 
 
 os.register_at_fork(after_in_child=_UNFINISHED.clear)
+
+
+class DeferredInterrupt:
+    """A context at whose end, and not before, a first SIGINT raises KeyboardInterrupt.
+
+    A second one raises it at once. Without effect in other threads than the main one, and where the
+    program handles SIGINT itself.
+    """
+
+    def __init__(self) -> None:
+        self._arrived = False
+        self._process = os.getpid()
+
+    def __enter__(self) -> Self:
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        if signal.getsignal(signal.SIGINT) == self._handle:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        # An error may come from the same Ctrl-C, as that of a simulator in another process.
+        if self._arrived and (kind is None or issubclass(kind, Exception)):
+            raise KeyboardInterrupt
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        is_fork = os.getpid() != self._process
+        if self._arrived or is_fork:
+            raise KeyboardInterrupt
+        self._arrived = True
 
 
 class Session:

@@ -1,4 +1,4 @@
-"""How every runtime begins: it makes the model, loads its tensors and logs both.
+"""How every runtime begins: it makes the model, loads its tensors and clones demonstrations.
 
 No training here.
 """
@@ -16,7 +16,9 @@ from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
 from vantage.envs.make import make_environments
 from vantage.envs.vector_env import Environments
-from vantage.errors import for_reader
+from vantage.errors import ConfigError, for_reader
+from vantage.keys.schedules import Schedule
+from vantage.learning.cloning import DEMONSTRATIONS, Cloning
 from vantage.learning.collect import Position, collect
 from vantage.learning.learner import Learner
 from vantage.learning.learner_state import initialize_from, load_tensors
@@ -26,6 +28,12 @@ from vantage.models.build import make_model
 from vantage.models.inputs import networks_in_words
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.compatibility import check_fits, check_spaces, fitting, in_units_of
+from vantage.runs.demonstration_file import (
+    FILE,
+    read_demonstrations,
+    read_source,
+    write_demonstrations,
+)
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.recorder import Recorder
 from vantage.specs import is_part
@@ -148,3 +156,46 @@ def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None
             raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']!s:.80}, not "
                              f"{optimizer}")
         load_tensors(learner, checkpoint.tensors)
+
+
+def add_demonstrations(learner: Learner, config: Config, run: Path,
+                       checkpoint: Checkpoint | None) -> dict[str, float]:
+    """Let `learner` learn from the demonstrations of `config`, if it names some.
+
+    A new run clones them, and keeps a copy in its directory `run`, from which it is resumed.
+    Returns the metrics of cloning. ConfigError if the copy is needed and is not what it was.
+    """
+    if config.cloning.demonstrations is None:
+        return {}
+    spec = learner.model.spec
+    copy = run / FILE
+    if checkpoint is None:
+        demonstrations = read_source(config, spec)
+        write_demonstrations(copy, demonstrations, env=config.env.id, spec=spec)
+    elif _is_over(config, checkpoint.step):
+        return {}
+    else:
+        if not copy.is_file():
+            raise ConfigError(f"{copy} is missing, and demo_coef={config.cloning.demo_coef} still "
+                              "needs it; put it back")
+        demonstrations = read_demonstrations(copy, spec)
+    cloning = Cloning(learner.model, demonstrations, seed=config.run.seed,
+                      num_ranks=config.num_processes)
+    learner.cloning = cloning
+    if checkpoint is None:
+        log.info(f"cloning {demonstrations}")
+        metrics = cloning.clone(learner.flat, config.cloning.demo_passes)
+        learner.restart_averages()
+        return metrics
+    saved = checkpoint.tensors.get(DEMONSTRATIONS, {}).get("digest")
+    if saved is None or not torch.equal(saved, cloning.digest):
+        raise ConfigError(f"{copy} is not the file that this run has learned from; put that back")
+    return {}
+
+
+def _is_over(config: Config, step: int) -> bool:
+    """Whether demonstrations have no weight from `step` on."""
+    coef = config.cloning.demo_coef
+    if not isinstance(coef, Schedule):
+        return coef == 0
+    return coef.is_zero(step, config.run.steps, config.schedule_steps)

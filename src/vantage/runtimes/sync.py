@@ -26,12 +26,16 @@ from vantage.runs.checkpoint_files import Groups, locate, read
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
-from vantage.runtimes.demonstrations import add_demonstrations
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Ranks
 from vantage.runtimes.recorder import Recorder, Status
-from vantage.runtimes.startup import load_learner, log_setting, measure_images
+from vantage.runtimes.startup import (
+    add_demonstrations,
+    load_learner,
+    log_setting,
+    measure_images,
+)
 from vantage.runtimes.steps import is_due
 
 log = logging.getLogger(__name__)
