@@ -46,13 +46,19 @@ _CODE = "code"
 class RunDirectory:
     """runs/<env>/<algo>-<n>/ and its config."""
 
-    path: Path
+    given: Path
+    """Its path, which may be relative to `start`."""
     config: Config
     """The config in use, with the values that the machine decided."""
     asked: Config
     """The content of config.json, in which those are still left to the machine."""
     start: Path = field(default_factory=working_directory, compare=False)
-    """The working directory that a relative `path` is in."""
+    """The working directory when it was created or opened."""
+
+    @property
+    def path(self) -> Path:
+        """`given`, or absolute if the working directory has changed since."""
+        return self.given if working_directory() == self.start else self.start / self.given
 
     @classmethod
     def create(cls, config: Config, *, asked: Config | None = None, path: Path | None = None,
@@ -133,12 +139,6 @@ class RunDirectory:
                         "that its policy may act otherwise than it was trained to")
         return cls(path, config, asked)
 
-    def from_start(self) -> RunDirectory:
-        """This directory, by an absolute path if the working directory has changed since."""
-        if working_directory() == self.start:
-            return self
-        return replace(self, path=self.start / self.path)
-
     @property
     def is_gone(self) -> bool:
         """Whether the directory was deleted or renamed, or its disk is gone."""
@@ -175,7 +175,7 @@ class RunDirectory:
             meta = self.read_meta() | {_RESOLVED: _resolved(config, asked),
                                        SIGNATURE: signature(text), _CODE: code_digests(config)}
             self._write("meta.json", json.dumps(meta, indent=2))
-        return RunDirectory(self.path, config, asked)
+        return replace(self, config=config, asked=asked)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json atomically; numbers that are not finite become null."""

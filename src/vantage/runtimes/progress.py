@@ -23,7 +23,7 @@ from vantage.types import Episode
 
 log = logging.getLogger(__name__)
 
-_SAVED = (*COUNTERS, *FLAGS, "best_return")
+_SAVED = (*COUNTERS, *FLAGS, "best_return", "learning_rate", "divergence")
 
 SHORTEST_CUT = 1_000
 """Least step limit of games in an evaluation during training."""
@@ -273,8 +273,6 @@ class Progress:
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = {name: getattr(self, name) for name in _SAVED}
-        state["learning_rate"] = self.learning_rate
-        state["divergence"] = self.divergence
         state["recent"] = [list(game) for game in self.recent]
         state["recent_numbers"] = [dict(numbers) for numbers in self.recent_numbers]
         return state
@@ -288,8 +286,6 @@ class Progress:
         self._rates = {"time/fps": self.step / max(1e-9, self.seconds)} if self.step else {}
         self.recent.extend((score, length) for score, length in state["recent"])
         self.recent_numbers.extend(state.get("recent_numbers", ()))
-        self.learning_rate = state.get("learning_rate")
-        self.divergence = state.get("divergence")
 
 
 def goal_reached(state: dict[str, Any], config: Config) -> str | None:

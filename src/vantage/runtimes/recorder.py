@@ -45,7 +45,6 @@ class Recorder:
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  progress: Progress, model: ActorCritic, tensors: Callable[[], Groups],
                  policy: Callable[[], Groups]) -> None:
-        directory = directory.from_start()
         self.directory = directory
         self.config = config
         self.progress = progress
@@ -258,7 +257,6 @@ class Recorder:
 
     def _check_directory(self) -> None:
         """Raises CheckpointError if the run directory was deleted or renamed."""
-        self.directory = self.directory.from_start()
         if self.directory.is_gone:
             place = self._mirror.url if self._mirror is not None else "NEW_NAME"
             raise CheckpointError(

@@ -89,7 +89,7 @@ class SyncRun:
         if self.config.num_processes > 1:
             notes = notes[:-1]  # the last names the process of the environments
         log_setting(notes, actor_learner.model)
-        return add_demonstrations(actor_learner.learner, self.config, directory.from_start().path,
+        return add_demonstrations(actor_learner.learner, self.config, directory.path,
                                   checkpoint)
 
     def _begin_acting(self, checkpoint: Checkpoint | None) -> None:

@@ -121,7 +121,6 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
     saved = _resumed_config(_with_torchrun(_on_this_machine(directory)), steps, extend_schedule,
                             device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
-    directory = directory.from_start()  # finding out what this machine has tries the environment
     with locked(directory.path):
         checkpoint = load_to_resume(directory.path)
         if checkpoint is not None:
@@ -132,7 +131,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
             session = runtime_of(config)(config, directory, checkpoint,
                                          read_initial(config) if checkpoint is None else None)
         try:
-            session.recorder.directory = directory.from_start().change_config(saved, device=device)
+            session.recorder.directory = directory.change_config(saved, device=device)
         except BaseException:
             session.close("interrupted")
             raise
