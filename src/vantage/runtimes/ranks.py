@@ -89,11 +89,8 @@ class Ranks:
             for rank in range(1, size):
                 self._processes[rank] = start(context, f"vantage-rank-{rank}", rank_main, store,
                                               rank, size, shared)
-        for process in self._processes.values():
-            wait_for([process])
-            if process.process.sentinel in wait([process.process.sentinel], 0):
-                raise self._lost()
-            process.connection.recv()
+        for rank in self._processes:
+            self._message_of(rank)  # its imports are done
         collectives.join(store, 0, size)
         return shared
 
@@ -135,26 +132,24 @@ class Ranks:
         try:
             with self._commanding(Command.ADVANCE, step):
                 total = self._actor_learner.advance(lambda: step)
-                for other in self._advances_of_others():
+                # Under torchrun there are no pipes.
+                others = [self._message_of(rank) for rank in self._processes] or gather(None)[1:]
+                for other in others:
                     total += other
         except BaseException:
             self._actor_learner.exact = False  # one update ahead of the counters
             raise
         return total
 
-    def _advances_of_others(self) -> list[Advance]:
-        """What the ranks above 0 report of an update: by their pipes, or by torch.distributed."""
-        if not self._processes:
-            return gather(None)[1:]
-        advances = []
-        for rank, process in self._processes.items():
-            wait_for([process])
-            message = next(process.messages())
-            if isinstance(message, VantageError):
-                self._failure = self._failure_of(rank, message)
-                raise self._failure
-            advances.append(message)
-        return advances
+    def _message_of(self, rank: int) -> Any:
+        """The next message of a rank above 0; raises its failure if it has ended."""
+        process = self._processes[rank]
+        wait_for([process])
+        message = next(process.messages(), VantageError("it has closed its pipe"))
+        if isinstance(message, VantageError):
+            self._failure = self._failure_of(rank, message)
+            raise self._failure
+        return message
 
     def tensors(self) -> dict[str, Mapping[str, Tensor]]:
         """The acting tensors of the ranks; empty if one has failed: the next `advance` raises."""

@@ -135,7 +135,6 @@ class Session:
 
     @property
     def step(self) -> int:
-        """Agent steps so far, all environments together."""
         if self.followed is not None:
             return self.followed.step
         return self.run.recorder.progress.step
@@ -152,14 +151,12 @@ class Session:
 
     @property
     def config(self) -> Config:
-        """The config in force."""
         if self.followed is not None and self.followed.actor_learner is not None:
             return self.followed.actor_learner.config
         return self.run.config
 
     @property
     def model(self) -> Any:
-        """The current policy; further updates may change its weights."""
         if self.followed is not None and self.followed.actor_learner is not None:
             return self.followed.actor_learner.model
         return self.run.policy()
@@ -170,7 +167,6 @@ class Session:
         return self.run.recorder.progress.return_mean if self.has_run else None
 
     def agent(self) -> Agent:
-        """An agent with a copy of the current policy."""
         model = copy.deepcopy(self.model).cpu().eval()
         config = self.config.with_shifts(model.spec.shifts)
         deterministic = acts_most_probably(config, model.spec)
@@ -212,5 +208,4 @@ class Session:
         return total
 
     def close(self) -> None:
-        """Save the run, and release its processes and environments. A second call does nothing."""
         self._updates.close()
