@@ -27,7 +27,8 @@ COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "ev
 """Numbers in the progress of a run, at least 0."""
 FLAGS = ("evaluation_due", "solved", "deterministic")
 """Values in the progress of a run that are true, false or null."""
-_REQUIRED = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "best_return", "recent")
+_REQUIRED = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "best_return",
+             "recent")
 """Entries that runs of all versions have."""
 
 

@@ -83,7 +83,8 @@ def measure_images(model: ActorCritic, config: Config, envs: Environments) -> No
     rollouts = -(-config.policy.image_norm_steps // (num_envs * STATISTICS_ROLLOUT))
     if not rollouts:
         return
-    log.info(f"image statistics from {rollouts * num_envs * STATISTICS_ROLLOUT:,} steps of random play")
+    steps = rollouts * num_envs * STATISTICS_ROLLOUT
+    log.info(f"image statistics from {steps:,} steps of random play")
     device = next(model.parameters()).device
     seed = derive_seed(config.run.seed, "image statistics")
     generator = torch.Generator(device).manual_seed(seed)
