@@ -9,7 +9,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vantage.algorithms.ppo import PPO
 from vantage.config.algorithms import (
     ALGORITHMS,
     base_of,
@@ -236,7 +235,7 @@ def _dependent_values(config: Config, overrides: Mapping[str, Any], family: str,
         if config.policy.std != "fixed":
             values["log_std_init"] = PolicyConfig.log_std_init
     if isinstance(config.runtime, Ray):
-        values |= _ray_values(config, overrides)
+        values |= _ray_values(config)
     values = {key: value for key, value in values.items() if key not in overrides or key == "send"}
     if config.run.eval_every == -1:
         never = (config.run.eval_every_seconds > 0 or family == "atari"
@@ -258,11 +257,8 @@ def _can_build_eval_envs(config: Config) -> bool:
         return False
 
 
-def _ray_values(config: Config, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Values under Ray: gradients for a3c and from a replay, and V-trace for rollouts.
-
-    Past rollouts are not reused; there are more epochs over each new rollout instead.
-    """
+def _ray_values(config: Config) -> dict[str, Any]:
+    """Values under Ray: gradients for a3c and from a replay, and V-trace for rollouts."""
     algorithm = config.algorithm
     send = config.ray.send
     if send == "auto":
@@ -271,7 +267,4 @@ def _ray_values(config: Config, overrides: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {"send": send}
     if hasattr(algorithm, "vtrace"):
         values["vtrace"] = send == "rollouts"
-    if isinstance(algorithm, PPO) and "past_rollouts" not in overrides:
-        values["past_rollouts"] = 0
-        values["epochs"] = algorithm.epochs * (1 + algorithm.past_rollouts)
     return values

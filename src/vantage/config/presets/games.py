@@ -23,7 +23,7 @@ class GamePreset:
 
 GAMES: Mapping[str, GamePreset] = {
     "pong-fast": GamePreset(
-        "PPO for Pong in minutes: 64 pixels, three actions, short games", "ppo", "Pong",
+        "PPO for Pong in minutes: small images, an entropy bonus that ends late", "ppo", "Pong",
         PONG_FAST.values, PONG_FAST.source),
 }
 
