@@ -56,6 +56,12 @@ def fresh_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing.util, "spawnv_passfds", zygote.exec_passfds)
 
 
+@pytest.fixture
+def one_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of a report has one curve; Matplotlib takes two seconds to draw all."""
+    monkeypatch.setattr("vantage.tools.report._CURVES", ("rollout/ep_rew_mean",))
+
+
 @pytest.fixture(scope="session")
 def cartpole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of CartPole of 400 steps, games of 60 at most; to be left as it is."""

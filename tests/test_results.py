@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import experiments
@@ -10,16 +11,21 @@ import results
 from PIL import Image
 
 ROOT = Path(__file__).parents[1]
-EVERY = list(experiments.experiments())
+
+
+@cache
+def every() -> list[experiments.Experiment]:
+    """The folders of results/; reading them takes a second."""
+    return list(experiments.experiments())
 
 
 def test_each_command_has_the_config_of_its_runs() -> None:
-    different = {each.folder: found for each in EVERY if (found := experiments.differences(each))}
+    different = {each.folder: found for each in every() if (found := experiments.differences(each))}
     assert not different, "run python benchmarks/results.py --commands, or train them again"
 
 
 def test_another_default_is_found_and_a_flag_of_the_command_makes_up_for_it() -> None:
-    one = next(each for each in EVERY if each.folder == "ppo-Breakout-256")
+    one = next(each for each in every() if each.folder == "ppo-Breakout-256")
     plain = "vantage train ppo --env Breakout --seed 1 --steps 2M --minibatch-size 64"
     changed = replace(one, protocol={**one.protocol, "command": plain})
     assert experiments.differences(changed)["minibatch_size"] == ("256", "64")
@@ -32,13 +38,13 @@ def test_another_default_is_found_and_a_flag_of_the_command_makes_up_for_it() ->
 def test_the_tables_are_those_of_the_folders() -> None:
     for path in results.pages():
         text = path.read_text(encoding="utf-8")
-        assert results.page(text, EVERY) == text, f"{path}: run python benchmarks/results.py"
+        assert results.page(text, every()) == text, f"{path}: run python benchmarks/results.py"
     shown = "".join(path.read_text(encoding="utf-8") for path in results.pages())
-    assert not [each.folder for each in EVERY if f"({each.folder}/protocol.json)" not in shown]
+    assert not [each.folder for each in every() if f"({each.folder}/protocol.json)" not in shown]
 
 
 def test_a_row_has_the_interval_of_three_seeds_and_the_scores_of_fewer() -> None:
-    one = next(each for each in EVERY if each.folder == "ppo-Qbert")
+    one = next(each for each in every() if each.folder == "ppo-Qbert")
     assert results.row(one)[:6] == ["Qbert", "ppo", "10M", "1", "15,662", "17,395 (T)"]
     three = replace(one, scores={0: 1.0, 1: 2.0, 2: 3.0}, steps=300_000)
     assert results.row(three)[2:6] == ["300k", "0–2", "2.00 (1.00 to 3.00)", ""], "early: nothing to compare with"

@@ -27,8 +27,12 @@ from types import ModuleType
 from typing import Any
 
 MODULES = ("vantage.cli.entry", "vantage.runtimes.training", "vantage.runtimes.hogwild", "vantage.runtimes.ranks",
-           "vantage.envs.workers", "vantage.agents.evaluate", "torch.distributed.run", "rich.live",
-           "rich.progress_bar", "ale_py")
+           "vantage.envs.workers", "vantage.envs.single", "vantage.envs.short_episodes", "vantage.agents.evaluate",
+           "vantage.tools.display", "torch.distributed.run", "torch.utils.tensorboard", "torch.utils._device",
+           "torch.utils.serialization.config", "multiprocessing.popen_spawn_posix",
+           "multiprocessing.queues", "cloudpickle", "threadpoolctl", "numpy.ctypeslib", "rich.live",
+           "rich.progress_bar", "gymnasium.envs.classic_control", "ale_py")
+"""What most commands and processes import at some time."""
 PDEATHSIG, SUBREAPER = 1, 36  # Linux's prctl.h
 AVAILABLE = sys.platform.startswith("linux")
 WORKER = "--multiprocessing-fork"
@@ -128,6 +132,16 @@ def become(request: dict[str, Any], files: list[int]) -> None:
     torch.seed()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, request["mask"])
+
+
+def load() -> None:
+    """Import what forks need, and fill the caches of the parser by one parse."""
+    for module in MODULES:
+        import_module(module)
+    from vantage.cli.arguments import read
+    from vantage.cli.entry import COMMANDS
+
+    read(COMMANDS["train"], ["ppo", "--env=CartPole-v1"], "vantage train")
 
 
 def run_to_end(words: list[str]) -> int:
@@ -243,7 +257,7 @@ def call(words: Sequence[object], *, input: str | None = None, timeout: float = 
 
 if __name__ == "__main__":
     del sys.path[0]
-    for module in MODULES:
-        import_module(module)
+    sys.modules["zygote"] = sys.modules["__main__"]  # forks that import it have its zygote
+    load()
     gc.freeze()  # collections in forks would copy all memory
     serve(socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2]))

@@ -37,7 +37,6 @@ class Hook:
 
 
 HOOK = Hook()
-sys.addaudithook(HOOK)
 
 
 def run_here(words: Sequence[str], folder: Path, *_: object, **__: object) -> Ended:
@@ -58,6 +57,7 @@ def run_here(words: Sequence[str], folder: Path, *_: object, **__: object) -> En
 
 @pytest.fixture(scope="module")
 def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+    sys.addaudithook(HOOK)  # only now: it slows down all that follows
     return Laboratory(tmp_path_factory.mktemp("undisturbed"), run_here)
 
 

@@ -54,6 +54,7 @@ def test_a_damaged_file_that_is_needed_is_refused_in_words(name: str, damage: st
         assert name in error and "Traceback" not in error and error.count("\n") <= 1 + len(checkpoints), error
 
 
+@pytest.mark.usefixtures("one_curve")
 @pytest.mark.parametrize("damage", ["truncated", "empty", "zeroed", "deleted"])
 def test_a_damaged_summary_is_named_by_the_report_and_replaced_by_a_resume(
         damage: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:

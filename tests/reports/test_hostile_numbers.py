@@ -84,6 +84,7 @@ CASES = [(place, list(ODD)[number % len(ODD)]) for number, place in enumerate(PL
 """Each place with one of the values, in turn."""
 
 
+@pytest.mark.usefixtures("one_curve")
 @pytest.mark.parametrize(("place", "odd"), CASES)
 def test_odd_json_of_a_run_ends_no_command_in_a_traceback(
         place: str, odd: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,6 +101,7 @@ def test_odd_json_of_a_run_ends_no_command_in_a_traceback(
         assert "Traceback" not in captured.err and "\x1b" not in captured.err + captured.out
 
 
+@pytest.mark.usefixtures("one_curve")
 @pytest.mark.parametrize("name", ["config.json", "meta.json", "summary.json", "state.json", "manifest.json"])
 def test_a_file_of_ten_gigabytes_is_not_read(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(run / "best", ignore_errors=True)

@@ -125,6 +125,7 @@ def test_pruning_removes_a_link_and_not_its_target(name: str, run: Path) -> None
 HOSTILE = '</pre><script>alert(1)</script><img src="http://x.test/a" onerror=alert(2)>"\'&$\\frac$'
 
 
+@pytest.mark.usefixtures("one_curve")
 def test_names_from_a_run_are_text_in_the_page(run: Path) -> None:
     class Tags(HTMLParser):
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

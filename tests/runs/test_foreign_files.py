@@ -150,6 +150,7 @@ def test_an_output_in_a_run_is_not_written_through_a_link(run: Path) -> None:
     assert Path("precious").read_text() == "text" and (run / "report.html").read_text() == "page"
 
 
+@pytest.mark.usefixtures("one_curve")
 def test_numbers_that_no_figure_can_show_are_left_out(run: Path) -> None:
     with (run / "metrics.jsonl").open("a") as file:
         for number in (10**400, -1e308):

@@ -57,6 +57,7 @@ def init(*, id, resume, name, config, project, dir, settings):
         raise ValueError("not logged in\\nrun the login command")
     if FAULT == "hang":
         END.wait()
+        raise SystemExit  # writes nothing to the folder of the next test
     note("init", id=id, name=name, config=config)
     return SimpleNamespace(
         id=id or "fresh", offline=False, url="https://tracker.example/fresh", log=log,

@@ -104,7 +104,15 @@ def test_ranks_have_the_environments_of_one_process_and_their_own_draws() -> Non
     assert draws[0] == draws[1] != draws[2]
 
 
-TORCHRUN = ["-m", "torch.distributed.run"]
+TORCHRUN = ["-c", """
+import sys
+from torch.distributed import run
+from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+from zygote import Command
+subprocess_handler.Popen = lambda args, **options: Command(args[args.index("-m"):], **options)
+run.main(sys.argv[1:])
+"""]
+"""torchrun, whose ranks are forks."""
 
 
 def test_torchrun_trains_on_two_nodes_and_resumes_on_one_as_num_workers_does_bit_for_bit(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_the_page_holds_everything_and_loads_nothing(run: Path) -> None:
         assert f'"{name}"' in (run / "meta.json").read_text() and f'"{name}"' not in page.text
 
 
+@pytest.mark.usefixtures("one_curve")
 def test_a_page_without_a_video_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     html = report(train_shortly(tmp_path / "run", "tiny:Bandit", steps=64), episodes=1).read_text()
     assert "No video" in html and any("no video in the page" in message for message in caplog.messages)
@@ -88,6 +89,7 @@ def test_a_damaged_run_is_an_error_before_any_game_is_played(
         report(copy)
 
 
+@pytest.mark.usefixtures("one_curve")
 def test_the_page_names_what_is_missing(
         run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     copy = shutil.copytree(run, tmp_path / "run")

@@ -13,6 +13,7 @@ import re
 import resource
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -106,11 +107,31 @@ def used_memory() -> int | None:
         return None
     used = psutil.Process().memory_info().rss
     with contextlib.suppress(psutil.Error):
-        for process in psutil.Process().children(recursive=True):
+        for process in _descendants(psutil.Process()):
             with contextlib.suppress(psutil.Error):
                 memory = process.memory_info()
                 used += memory.rss - memory.shared
     return int(used)
+
+
+def _descendants(process: psutil.Process) -> Iterator[psutil.Process]:
+    """The processes that `process` started, and those that they started. Linux.
+
+    psutil reads every process of the machine, which takes several milliseconds; the kernel lists
+    the children of each thread, unless it was built without CONFIG_PROC_CHILDREN.
+    """
+    if not Path("/proc/thread-self/children").exists():
+        yield from process.children(recursive=True)
+        return
+    pids: list[str] = []
+    with contextlib.suppress(OSError):  # the process or one of its threads has just ended
+        for file in Path(f"/proc/{process.pid}/task").glob("*/children"):
+            pids += file.read_text().split()
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            child = psutil.Process(int(pid))
+            yield child
+            yield from _descendants(child)
 
 
 def use_threads(count: int) -> None:
