@@ -14,9 +14,6 @@ STOP = $(if $(filter Pong pong,$(ENV)),--stop-at-return 20 --return-window 30)
 # What `make dist` installs before the wheel: otherwise pip takes the newest torch, on Linux with 5 GB of CUDA.
 TORCH = $(shell grep ^torch== constraints.txt)
 
-# Images of Docker often set it; pytest would rewrite the assertions of all tests again in each of its processes.
-CACHED := PYTHONDONTWRITEBYTECODE=
-
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -45,10 +42,10 @@ train: $(STAMP)
 	@$(BIN)/vantage train $(ALGO) --env $(ENV) --max-minutes $(MINUTES) $(STOP) --report $(ARGS)
 
 test: $(STAMP)
-	@$(CACHED) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 reports: $(STAMP)
-	@$(CACHED) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m '' tests/reports $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m '' tests/reports $(ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check
