@@ -56,6 +56,19 @@ class NoOptions(Bandit):
         return super().reset(seed=seed)
 
 
+class NoOptionsShown(NoOptions):
+    """The same, with pictures."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self) -> Any:  # type: ignore[override]
+        return np.zeros((8, 10, 3), np.uint8)
+
+
 class NoSeed(Bandit):
     """Its reset takes nothing."""
 

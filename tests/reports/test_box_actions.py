@@ -49,8 +49,21 @@ class Aim(boxes.Aim):
         return super().step(action)
 
 
-def aim(algo: str, bounds: str, folder: Path, **options: Any) -> Path:
-    config = vantage.configure(algo, env=Aim, env_kwargs=BOUNDS[bounds], **{**SHORT, **options})
+class Shown(Aim):
+    """Draws a black picture."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None, **bounds: Any) -> None:
+        super().__init__(**bounds)
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        return np.zeros((8, 10, 3), np.uint8)
+
+
+def aim(algo: str, bounds: str, folder: Path, env: Any = Aim, **options: Any) -> Path:
+    config = vantage.configure(algo, env=env, env_kwargs=BOUNDS[bounds], **{**SHORT, **options})
     *_, last = vantage.Trainer(config, run=folder / "run")
     assert last.status == "done"
     return folder / "run"
@@ -122,6 +135,14 @@ def test_act_and_exports_give_the_units_of_the_environment(bounds: str, tmp_path
     score = env.step(agent.act(obs[0], agent.initial_state(), deterministic=True)[0])[1]
     played = vantage.evaluate(run, episodes=1, deterministic=True, seed=5, num_envs=1)
     assert score == pytest.approx(played.returns[0], rel=1e-6)
+
+
+def test_a_recorded_game_is_played_in_the_units_of_the_environment(tmp_path: Path) -> None:
+    run = aim("ppo", "100 to 200", tmp_path, env=Shown, steps=128, num_envs=2)
+    recording = vantage.record(run, tmp_path / "game.mp4", episodes=2)
+    played = vantage.evaluate(run, episodes=2, deterministic=True).returns
+    assert recording.scores == pytest.approx(played)
+    assert min(recording.scores) > 0.4, "about the middle of the bounds, not 100, which earns -0.4"
 
 
 def test_the_start_says_what_is_scaled_and_the_run_keeps_it(tmp_path: Path, caplog: Any) -> None:

@@ -155,6 +155,12 @@ def test_a_reset_without_options_is_enough_for_all_that_plays(env: str, options:
     assert evaluate(run, episodes=2, max_episode_steps=4).episodes == 2
 
 
+def test_a_reset_without_options_is_enough_for_a_video(tmp_path: Path) -> None:
+    train(tmp_path / "run", env="evaluated_envs:NoOptionsShown", steps=64, eval_every=0)
+    recording = vantage.record(tmp_path / "run", tmp_path / "game.mp4", episodes=2)
+    assert len(recording.scores) == 2 and recording.frames == 4
+
+
 def test_a_reset_without_a_seed_is_named_with_how_to_declare_it(tmp_path: Path) -> None:
     with pytest.raises(VantageError, match=r"^NoSeed\.reset takes no seed; declare it as reset\(self, \*, seed=None"):
         train(tmp_path / "run", env="evaluated_envs:NoSeed", steps=64)

@@ -121,6 +121,7 @@ def test_a_reward_of_one_number_is_taken_in_any_type(reward: str, value: float) 
 @pytest.mark.parametrize(("reward", "says"), [
     ("three", r"an array of float64 of shape \(3,\): \[0.0, 0.0, 0.0\]"),
     ("None", "None"),
+    ("dict", "a dict with the keys 'a'"),
     ("complex", r"\(1\+2j\)"),
     ("tensors", r"a Tensor of torch.float32 of shape \(3,\)"
      r": \[0.0, 0.0, 0.0\]"),
