@@ -7,11 +7,15 @@ issues/34, github.com/Farama-Foundation/SuperSuit/pull/116.
 
 from __future__ import annotations
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from environments import make
+from gymnasium import spaces
 from public_cases import ACTION_SPACES
 
+import vantage
 from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
 from vantage.models.build import make_model
@@ -50,3 +54,38 @@ def test_actions_are_clipped_for_the_environment_and_stored_as_they_were_drawn()
     rollout = collect(model, envs, position, length=20, generator=torch.Generator().manual_seed(0)).rollout
     outside = rollout.actions.abs() > 1
     assert 0.2 < outside.double().mean().item() < 0.45, "0.32 of N(0, 1)"
+
+
+class Missions(gym.Space[str]):
+    """Texts in a space of a package's own, as in MiniGrid."""
+
+    def __init__(self) -> None:
+        super().__init__(dtype=str)
+
+    def sample(self, mask: object = None, probability: object = None) -> str:
+        return "go to the door"
+
+
+class Room(gym.Env):
+    """Pays for the action that the observation names, beside a text."""
+
+    observation_space = spaces.Dict({"door": spaces.Discrete(2), "mission": Missions()})
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.door = int(self.np_random.integers(2))
+        return {"door": self.door, "mission": "go to the door"}, {}
+
+    def step(self, action):
+        return {"door": self.door, "mission": "go to the door"}, float(action == self.door), True, False, {}
+
+
+def test_texts_in_a_space_of_a_package_s_own_are_left_out(tmp_path) -> None:
+    """github.com/Farama-Foundation/Minigrid/issues/343: the mission."""
+    agent = vantage.train("a2c", env=Room, steps=4_000, seed=0, num_workers=1, threads=1, eval_every=0,
+                          tensorboard=False, run=tmp_path / "run")
+    assert vantage.evaluate(agent, episodes=20).return_mean == 1
+    action, _ = agent.act({"door": np.int64(1), "mission": "go to the door"})
+    assert action == 1
+    assert vantage.load(tmp_path / "run").act({"door": 0, "mission": "?"})[0] == 0

@@ -22,14 +22,20 @@ def leaves_of(space: gym.Space[Any], path: Path = ()) -> dict[Path, Any]:
         return {path: space}
     leaves: dict[Path, Any] = {}
     for name, child in children_of(space):
-        if not isinstance(child, spaces.Text):
+        if not is_text(child):
             leaves |= leaves_of(child, (*path, name))
     return leaves
 
 
+def is_text(space: gym.Space[Any]) -> bool:
+    """Whether its values are texts: Text, or a space of a package's own, as MiniGrid's missions."""
+    return isinstance(space, spaces.Text) or (
+        space.dtype is not None and space.dtype.kind == "U")
+
+
 def texts_of(space: gym.Space[Any], path: Path = ()) -> list[Path]:
     """Paths of the texts in nested Dict and Tuple spaces, which no policy reads."""
-    if isinstance(space, spaces.Text):
+    if is_text(space):
         return [path]
     texts: list[Path] = []
     for name, child in children_of(space):

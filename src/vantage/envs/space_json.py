@@ -13,6 +13,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from vantage.envs.parts import is_text
+
 Json = dict[str, Any]
 
 _LARGEST = 10**7
@@ -55,8 +57,6 @@ def _to_json(space: Any) -> Json:
                     "start": space.start.tolist()}
         case spaces.MultiBinary():
             return {"type": "MultiBinary", "shape": list(space.shape)}
-        case spaces.Text():
-            return {"type": "Text"}
         case spaces.Dict():
             if not all(isinstance(key, str) for key in space.spaces):
                 raise TypeError("keys are no texts")
@@ -64,6 +64,8 @@ def _to_json(space: Any) -> Json:
             return {"type": "Dict", "spaces": parts}
         case spaces.Tuple():
             return {"type": "Tuple", "spaces": [_to_json(part) for part in space.spaces]}
+        case _ if is_text(space):
+            return {"type": "Text"}
     raise TypeError(type(space).__name__)
 
 
