@@ -106,11 +106,28 @@ def test_dict_actions_are_read_as_they_are_nested() -> None:
     action = {"throttle": np.array([[150.0, 0.5]]), "gear": np.array([3]),
               "panel": (np.array([[[1], [0]]]), {"dials": np.array([[5, 7]])})}
     demos = of_episodes([{"observations": np.zeros((1, 3), np.float32), "actions": action}], envs.spec, {})
+    steps = [{"throttle": np.array([150.0, 0.5]), "gear": 3, "panel": (np.array([[1], [0]]), {"dials": [5, 7]})}]
+    listed = of_episodes([{"observations": [np.zeros(3)], "actions": steps}], envs.spec, {})
+    assert listed.digest == demos.digest
     envs.close()
     np.testing.assert_allclose(demos.actions, [[150, 0.5, 2, 1, 0, 1, 2]])
     assert hybrid_envs.SPACE["gear"].start == 1
     loss = Cloning(model_of(envs.spec), demos, seed=0).loss(torch.arange(1))
     assert torch.isfinite(loss)
+
+
+def test_lists_of_the_values_of_each_step_are_read_as_stacked_ones() -> None:
+    part = ArraySpec("vector", (2,))
+    spec = EnvSpec({"at": part, "way": part}, SPEC.action)
+    rng = np.random.default_rng(0)
+    at, way = rng.normal(size=(2, 4, 2)).astype(np.float32)
+    stacked = {"observations": {"at": at, "way": way}, "actions": np.array([0, 2, 1])}
+    steps = [{"at": at[t], "way": torch.from_numpy(way[t])} for t in range(4)]
+    listed = {"observations": steps, "actions": [0, 2, np.int64(1)]}
+    assert of_episodes([listed], spec, {}).digest == of_episodes([stacked], spec, {}).digest
+    del steps[2]["way"]
+    with pytest.raises(ConfigError, match=r"episode 0 .* differ in their parts"):
+        of_episodes([listed], spec, {})
 
 
 @pytest.mark.parametrize(("change", "says"), [

@@ -59,9 +59,9 @@ def of_episodes(episodes: Sequence[Any], spec: EnvSpec,
     """The demonstrations in `episodes`: mappings, or objects with attributes.
 
     Each has `observations` of T or T+1 steps and `actions` of T steps, in the form of the
-    environment or of the policy; optionally `rewards`, and `action_masks` of T steps, which an
-    environment with masks requires. `kinds` is `EnvConfig.kinds_of_parts`. ConfigError for an
-    episode that does not fit.
+    environment or of the policy: arrays, or lists of each step's. `rewards`, and `action_masks` of
+    T steps, are optional, but an environment with masks requires these. `kinds` is
+    `EnvConfig.kinds_of_parts`. ConfigError for an episode that does not fit.
     """
     if not len(episodes):
         raise ConfigError("demonstrations hold no episode; give at least one")
@@ -92,9 +92,9 @@ def _read_episode(episode: Any, spec: EnvSpec, reader: Reader) -> Demonstrations
         if part(name) is None:
             raise ValueError(f"it has no {name}; give a mapping or an object with observations "
                              "and actions")
-    rows = action_rows(to_numpy(part("actions")), spec.action)
+    rows = action_rows(to_numpy(_stacked(part("actions"))), spec.action)
     length = len(rows)
-    obs, _ = reader(to_numpy(part("observations")))
+    obs, _ = reader(to_numpy(_stacked(part("observations"))))
     num_obs = len(next(iter(obs.values())))
     if num_obs not in (length, length + 1):
         raise ValueError(f"it has {num_obs} observations and {length} actions; give an "
@@ -104,6 +104,22 @@ def _read_episode(episode: Any, spec: EnvSpec, reader: Reader) -> Demonstrations
         masks = masks[:length]
     return checked({name: array[:length] for name, array in obs.items()}, rows, (length,),
                    masks, part("rewards"), spec)
+
+
+def _stacked(steps: Any) -> Any:
+    """A list of dicts or tuples, one for each step, as one of arrays [T, ...]; others unchanged."""
+    if not isinstance(steps, list) or not steps:
+        return steps
+    first = steps[0]
+    try:
+        if isinstance(first, Mapping):
+            return {key: _stacked([step[key] for step in steps]) for key in first}
+        if isinstance(first, tuple):
+            return tuple(_stacked(list(parts)) for parts in zip(*steps, strict=True))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError("values of its steps differ in their parts; give each step all parts "
+                         "of the space") from None
+    return np.asarray([to_numpy(step) for step in steps])
 
 
 def checked(obs: Mapping[str, Array], rows: Array, lengths: tuple[int, ...], masks: Any,
