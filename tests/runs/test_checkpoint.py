@@ -197,9 +197,10 @@ def test_a_checkpoint_is_found_by_the_name_a_person_gives_it(
         save(tmp_path, step)
     assert_is(load_named(tmp_path), 3000)
     best = save_best(tmp_path, 2500)
-    for name, step in {"auto": 2500, "best": 2500, "latest": 3000, "1k": 1000, "step-000000003000": 3000}.items():
+    names = {"auto": 2500, "best": 2500, "latest": 3000, "1k": 1000, 1000: 1000, "step-000000003000": 3000}
+    for name, step in names.items():
         assert_is(load_named(tmp_path, name), step)
-    for name in ("bset", "5M", "-1", "nan", "1e400"):
+    for name in ("bset", "5M", "-1", "nan", "1e400", 5):
         with pytest.raises(ConfigError, match="it has best, 3000, 1000"):
             load_named(tmp_path, name)
     flip(best / "model.safetensors", -3)

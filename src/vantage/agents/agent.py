@@ -252,7 +252,7 @@ def check_has_env(agent: Agent, remedy: str) -> None:
                           f"loaded without it; write {remedy}")
 
 
-def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False, env: Any = None,
+def load(run: str | Path, *, checkpoint: str | int = "auto", trust: bool = False, env: Any = None,
          network: Any = None, memory: Any = None, algorithm: Any = None) -> Agent:
     """The policy of a run.
 
@@ -273,7 +273,7 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False, env:
     return load_for("load", run, checkpoint=checkpoint, trust=trust, objects=objects)
 
 
-def load_for(call: str, run: str | Path, *, checkpoint: str, trust: bool,
+def load_for(call: str, run: str | Path, *, checkpoint: str | int, trust: bool,
              objects: Mapping[str, Any]) -> Agent:
     """`load` with `handed_over` objects; messages name `call`, the function of the user."""
     path = local_path(run_of(run))

@@ -106,7 +106,7 @@ class Evaluation:
 
 @answering(n_eval_episodes="episodes")
 def evaluate(run: str | Path | Agent, *, episodes: int = 100, deterministic: bool | None = None,
-             checkpoint: str = "auto", seed: int = 0, num_envs: int | None = None,
+             checkpoint: str | int = "auto", seed: int = 0, num_envs: int | None = None,
              max_episode_steps: int = 0, trust: bool = False, env: Any = None, network: Any = None,
              memory: Any = None, algorithm: Any = None) -> Evaluation:
     """Play `episodes` whole games with the policy of `run`, or with an agent.
@@ -201,7 +201,7 @@ def _summary(agent: Agent, envs: Environments, games: list[Episode], episodes: i
     )
 
 
-def load_player(run: str | Path | Agent, checkpoint: str, deterministic: bool | None, *,
+def load_player(run: str | Path | Agent, checkpoint: str | int, deterministic: bool | None, *,
                 episodes: int, seed: int, trust: bool, call: str = "record",
                 objects: Mapping[str, Any] | None = None) -> tuple[Agent, bool]:
     """The agent of `run`, which may be one already, and whether it takes the most probable actions.
@@ -225,7 +225,7 @@ def load_player(run: str | Path | Agent, checkpoint: str, deterministic: bool | 
     return agent, agent.deterministic if deterministic is None else deterministic
 
 
-def _loaded_already(agent: Agent, call: str, checkpoint: str,
+def _loaded_already(agent: Agent, call: str, checkpoint: str | int,
                     objects: Mapping[str, Any]) -> ConfigError:
     """The error of a choice that only the call with the agent's run has."""
     source = "its run" if agent.run is None else repr(str(agent.run))

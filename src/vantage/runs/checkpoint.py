@@ -138,7 +138,7 @@ def load_latest(run: Path) -> Checkpoint:
     raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; {remedy}", *damaged]))
 
 
-def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Checkpoint:
+def load_named(run: Path, name: str | int = "auto", *, key: str = "checkpoint") -> Checkpoint:
     """The checkpoint `name`: latest, best, a step such as 1000000 or 1M, or auto.
 
     auto is the best if there is a valid one, otherwise the latest. ConfigError, which calls the
@@ -158,7 +158,7 @@ def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Che
         return load_latest(run)
     steps = _newest_first(run / "checkpoints")
     try:
-        return load(steps[int(parse_number(name.removeprefix("step-")))])
+        return load(steps[int(parse_number(str(name).removeprefix("step-")))])
     except (KeyError, ValueError, OverflowError):
         names = [str(step) for step in steps]
         if best is not None:

@@ -76,7 +76,7 @@ class SavedPolicy:
     """The statistics of the reward normaliser; None without one, and for exported files."""
 
 
-def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint",
+def read_policy(path: Path, checkpoint: str | int = "auto", *, key: str = "checkpoint",
                 trust: bool = False, runs_code: bool = True,
                 objects: Mapping[str, Any] | None = None, call: str = "") -> SavedPolicy:
     """The policy in an exported file, or in the run at `path` at the `checkpoint` of `load_named`.

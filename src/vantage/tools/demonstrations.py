@@ -74,7 +74,7 @@ class Games:
 
 
 def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episodes: int = 20,
-                          deterministic: bool | None = None, checkpoint: str = "auto",
+                          deterministic: bool | None = None, checkpoint: str | int = "auto",
                           seed: int = 0, trust: bool = False, env: Any = None, network: Any = None,
                           memory: Any = None, algorithm: Any = None) -> Demonstrations:
     """Write games of a `run` or an agent to a .safetensors file, as demonstrations for another.

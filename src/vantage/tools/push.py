@@ -68,7 +68,7 @@ $config
 
 
 def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 20,
-         checkpoint: str = "auto", trust: bool = False) -> str:
+         checkpoint: str | int = "auto", trust: bool = False) -> str:
     """Upload the policy of `run` to the repository `repo`, OWNER/NAME; returns its URL.
 
     The repository is created if needed. The model card has the scores of an evaluation over

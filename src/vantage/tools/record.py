@@ -68,7 +68,7 @@ class Recording:
 
 
 def record(run: str | Path | Agent, output: str | Path, *, episodes: int = 1,
-           deterministic: bool | None = None, checkpoint: str = "auto", seed: int = 0,
+           deterministic: bool | None = None, checkpoint: str | int = "auto", seed: int = 0,
            trust: bool = False, env: Any = None, network: Any = None, memory: Any = None,
            algorithm: Any = None) -> Recording:
     """Record whole games of a `run` or an agent as a .mp4 or .gif, without a screen.

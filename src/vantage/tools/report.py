@@ -70,7 +70,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere }
 
 
 def report(run: str | Path | Agent, output: str | Path | None = None, *, episodes: int = 20,
-           video: bool = True, checkpoint: str = "auto", trust: bool = False, env: Any = None,
+           video: bool = True, checkpoint: str | int = "auto", trust: bool = False, env: Any = None,
            network: Any = None, memory: Any = None, algorithm: Any = None) -> Path:
     """Write `run` as one HTML page: an evaluation, one recorded game, curves and the config.
 
@@ -186,7 +186,7 @@ def _curves(run: RunDirectory, lines: Lines) -> str:
     return "".join(images)
 
 
-def _video(run: Path, checkpoint: str, trust: bool, objects: Mapping[str, Any]) -> str:
+def _video(run: Path, checkpoint: str | int, trust: bool, objects: Mapping[str, Any]) -> str:
     """A game as HTML; the reason as text if there is none."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "game.mp4")

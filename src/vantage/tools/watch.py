@@ -22,7 +22,7 @@ from vantage.tools.window import Window
 log = logging.getLogger(__name__)
 
 
-def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str = "latest",
+def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str | int = "latest",
           seed: int = 0, trust: bool = False) -> None:
     """Show games until the user closes the window or presses Esc or q.
 
