@@ -17,6 +17,7 @@ from public_cases import ACTION_SPACES
 
 import vantage
 from vantage.config.config import Config
+from vantage.envs.spaces import make_observer, reasons
 from vantage.learning.collect import Position, collect
 from vantage.models.build import make_model
 
@@ -89,3 +90,19 @@ def test_texts_in_a_space_of_a_package_s_own_are_left_out(tmp_path) -> None:
     action, _ = agent.act({"door": np.int64(1), "mission": "go to the door"})
     assert action == 1
     assert vantage.load(tmp_path / "run").act({"door": 0, "mission": "?"})[0] == 0
+
+
+class Words(spaces.MultiDiscrete):
+    """Numbers of words in a vocabulary, with the dtype that TextWorld's Word has."""
+
+    def __init__(self) -> None:
+        super().__init__([3, 3])
+        self.dtype = np.int64
+
+
+def test_a_space_whose_dtype_is_a_type_is_read_as_its_kind_says() -> None:
+    """github.com/microsoft/TextWorld: textworld/gym/spaces/text_spaces.py."""
+    spec, convert = make_observer(spaces.Dict({"words": Words()}))
+    row = convert({"words": np.array([0, 2])})["words"]
+    assert spec["words"].kind == "one_hot" and row.nonzero()[0].tolist() == [0, 5]
+    assert make_observer(Words())[0] == spec["words"] and reasons(Words(), {}) == {"": "one-hot of Words"}

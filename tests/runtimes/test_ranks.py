@@ -7,6 +7,7 @@ import multiprocessing
 import socket
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,10 @@ import vantage
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runtimes import machine, training
+from vantage.runtimes.child_processes import Process
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.rank_worker import without_metrics
+from vantage.runtimes.ranks import Ranks
 from vantage.tools.bench import bench
 from vantage.types import Episode
 
@@ -192,6 +195,34 @@ def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
         assert report.step > reached
     assert any("so all collect theirs again" in note for note in caplog.messages) is ("algo" in options)
     reports.close()
+
+
+@pytest.mark.parametrize(("ranks", "failed"), [([(False, None), (False, -9)], 3), ([(True, -9), (True, None)], 2)],
+                         ids=["while another is awaited", "after its imports"])
+def test_a_rank_that_ends_before_the_ranks_join_ends_the_start(
+        ranks: list[tuple[bool, int | None]], failed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank above 0 has imported its modules or has not, and runs or has ended."""
+
+    def stand_in(context: Any, name: str, target: Any, store: Path, rank: int, *_: Any) -> Process:
+        imported, exitcode = ranks[rank - 1]
+        here, there = context.Pipe()
+        sentinel, open_end = context.Pipe()
+        if imported:
+            there.send(None)
+        if exitcode is not None:
+            open_end.close()
+        process: Any = SimpleNamespace(pid=None, sentinel=sentinel, exitcode=exitcode, ends=(there, open_end),
+                                       is_alive=lambda: exitcode is None)
+        for method in ("join", "kill", "close"):
+            setattr(process, method, lambda *_: None)
+        return Process(process, here)
+
+    monkeypatch.setattr("vantage.runtimes.ranks.start", stand_in)
+    monkeypatch.setattr("vantage.runtimes.child_processes.kill_descendants", lambda pid: None)
+    monkeypatch.setattr("vantage.runtimes.collectives.join", lambda *_: pytest.fail("it would wait for a year"))
+    actor_learner: Any = SimpleNamespace(learner=None, device=torch.device("cuda"))
+    with pytest.raises(VantageError, match=f"process {failed} of 3 failed: it ended without a message"):
+        Ranks(configure(num_envs=6, num_workers=3), actor_learner, None)
 
 
 def test_a_script_that_trains_on_atari_needs_no_main_guard(tmp_path: Path) -> None:

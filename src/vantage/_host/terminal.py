@@ -114,7 +114,7 @@ def messages_to(handler: logging.Handler, level: int) -> Iterator[None]:
 
 @contextmanager
 def quiet(name: str) -> Iterator[None]:
-    """Let the logger `name` of a library log errors alone."""
+    """A context in which the logger `name` of a library logs only errors."""
     logger = logging.getLogger(name)
     former = logger.level
     logger.setLevel(logging.ERROR)

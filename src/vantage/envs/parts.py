@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 
 Path = tuple[Any, ...]
@@ -28,9 +29,9 @@ def leaves_of(space: gym.Space[Any], path: Path = ()) -> dict[Path, Any]:
 
 
 def is_text(space: gym.Space[Any]) -> bool:
-    """Whether its values are texts: Text, or a space of a package's own, as MiniGrid's missions."""
-    return isinstance(space, spaces.Text) or (
-        space.dtype is not None and space.dtype.kind == "U")
+    """Whether its values are texts: Text, or a package's own space, such as MiniGrid's missions."""
+    # Not `dtype.kind`: the spaces of TextWorld replace the dtype by a type such as np.int64.
+    return isinstance(space, spaces.Text) or np.issubdtype(space.dtype, np.str_)
 
 
 def texts_of(space: gym.Space[Any], path: Path = ()) -> list[Path]:

@@ -117,7 +117,7 @@ class Progress:
         self.divergence: float | None = None
         """The mean KL divergence of the last update; None if it is unknown."""
         self.total: Advance | None = None
-        """If a caller sets an advance, `add` adds every other to it."""
+        """If a caller sets an `Advance`, `add` also adds each update to it."""
         self.new_episodes: deque[Episode] | None = None
         """If a caller sets a deque, `add` appends every episode to it."""
         self._recent_metrics: dict[str, float] | None = None

@@ -31,7 +31,7 @@ from vantage.learning.running_statistics import running
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.child_processes import Process, start, wait_for
+from vantage.runtimes.child_processes import Process, start
 from vantage.runtimes.collectives import RankLostError, gather, torchrun_rank_and_size
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.rank_worker import Command, rank_main, share_weights
@@ -89,10 +89,17 @@ class Ranks:
             for rank in range(1, size):
                 self._processes[rank] = start(context, f"vantage-rank-{rank}", rank_main, store,
                                               rank, size, shared)
-        for rank in self._processes:
-            self._message_of(rank)  # its imports are done
+        with self._raising_lost_ranks():
+            for rank in self._processes:
+                self._message_of(rank)  # its imports are done
+            self._check(collecting=False)
         collectives.join(store, 0, size)
         return shared
+
+    @property
+    def _sentinels(self) -> list[int]:
+        """Each becomes ready when the process of its rank ends."""
+        return [process.process.sentinel for process in self._processes.values()]
 
     def _rank_memory(self, context: SpawnContext) -> RankMemory:
         learner = self._actor_learner.learner
@@ -107,7 +114,7 @@ class Ranks:
 
     def _check(self, collecting: bool) -> None:
         """Raise if a rank has ended, or if this process shall stop while ranks still collect."""
-        if wait([process.process.sentinel for process in self._processes.values()], 0):
+        if wait(self._sentinels, 0):
             raise RankLostError
         if collecting:  # no rank has changed the weights yet
             TimeLimit.check("of another process")
@@ -142,10 +149,15 @@ class Ranks:
         return total
 
     def _message_of(self, rank: int) -> Any:
-        """The next message of a rank above 0; raises its failure if it has ended."""
+        """The next message of a rank above 0; raises its failure if it has ended.
+
+        RankLostError if another has ended meanwhile, for which this one may wait in vain.
+        """
         process = self._processes[rank]
-        wait_for([process])
-        message = next(process.messages(), VantageError("it has closed its pipe"))
+        wait([process.connection, *self._sentinels])
+        message = next(process.messages(), RankLostError())
+        if isinstance(message, RankLostError):
+            raise message
         if isinstance(message, VantageError):
             self._failure = self._failure_of(rank, message)
             raise self._failure
@@ -207,8 +219,7 @@ class Ranks:
             raise self._failure from None
 
     def _lost(self) -> VantageError:
-        ended = wait([process.process.sentinel for process in self._processes.values()],
-                     STOP_SECONDS)
+        ended = wait(self._sentinels, STOP_SECONDS)
         for rank, process in self._processes.items():
             if process.process.sentinel in ended:
                 # The exit code follows the sentinel after a moment.

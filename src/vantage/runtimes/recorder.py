@@ -108,7 +108,7 @@ class Recorder:
 
     @property
     def last_evaluation_due(self) -> bool:
-        """The final policy is not yet evaluated: no evaluation has ended the run."""
+        """The final policy must still be evaluated; False if an evaluation has ended the run."""
         return self.progress.evaluation_due and not self.progress.solved
 
     def note_due_evaluation(self, before: int) -> None:

@@ -74,10 +74,9 @@ def model_of_workers(config: Config, *, is_new: bool) -> tuple[ActorCritic, floa
 def measure_images(model: ActorCritic, config: Config, envs: Environments) -> None:
     """Update the image normalisers by `image_norm_steps` of the untrained, nearly uniform policy.
 
-    They are frozen afterwards.
-    The games have a seed of their own; training restarts `envs` with its seed. If `envs` are only a
-    part of `num_envs`, all are built, so that the statistics do not depend on the number of ranks
-    or workers.
+    Training leaves them as they are. The games have a seed of their own; training restarts `envs`
+    with its seed. If `envs` are only a part of `num_envs`, all are built, so that the statistics do
+    not depend on the number of ranks or workers.
     """
     num_envs = config.env.num_envs * envs.spec.agents or envs.num_envs
     rollouts = -(-config.policy.image_norm_steps // (num_envs * STATISTICS_ROLLOUT))

@@ -31,7 +31,7 @@ _ORDER = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING, TrialState
 
 
 def rank(trial: FrozenTrial) -> tuple[float, ...]:
-    """Sorts complete trials by value, then pruned ones by steps, then the others.
+    """A sort key: complete trials by value, then pruned ones by steps, then the others.
 
     Of equal trials the one that learned sooner comes first.
     """
