@@ -14,6 +14,9 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["SDL_AUDIODRIVER"] = "dummy"
 
+# The threads of runs are limited by it.
+os.environ.pop("OMP_NUM_THREADS", None)
+
 # Processes that tests start can import the environments of `tiny`.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(":")
 
