@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import AutoresetMode, VectorEnv
 from tiny import Bandit, Tiny
 
@@ -47,6 +48,17 @@ class Logged(Tiny):
 
     def play(self, action: Any) -> tuple[Any, bool]:
         return self.np_random.normal(), self.t >= self.end
+
+
+class Balanced(CartPoleEnv):
+    """CartPole in which a test decides how long a step takes."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+        self.pass_time()
+        return super().step(action)
+
+    def pass_time(self) -> None:
+        """Nothing, unless a test replaces it."""
 
 
 class NoOptions(Bandit):

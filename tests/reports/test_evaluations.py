@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from evaluated_envs import Balanced
 
 import vantage
 from vantage.agents.evaluate import evaluate, shown_game
@@ -68,21 +70,32 @@ def test_an_evaluation_plays_new_games_each_time_which_its_step_decides_alone(tm
 
 
 def test_the_clock_decides_nothing_about_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that is a hundred times slower has the same evaluations and the same best policy."""
+    """A machine on which environments take a hundred times longer makes the same evaluations and the same choice."""
     runs = {}
-    for name, speed in (("fast", 1.0), ("slow", 100.0)):
-        now = 0.0
-
-        def clock(speed: float = speed) -> float:
-            nonlocal now
-            now += speed
-            return now
-
+    for name, seconds in (("fast", 0.01), ("slow", 1.0)):
+        moments = count_seconds(monkeypatch, seconds)
         for module in ("progress", "recorder", "sync", "train_loop", "actor_learner"):
-            monkeypatch.setattr(f"vantage.runtimes.{module}.perf_counter", clock, raising=False)
-        train(tmp_path / name, env="CartPole-v1", steps=1_600, eval_episodes=2, seed=3)
+            monkeypatch.setattr(f"vantage.runtimes.{module}.perf_counter", moments, raising=False)
+        train(tmp_path / name, env="evaluated_envs:Balanced", steps=1_600, eval_episodes=2, seed=3)
         runs[name] = evaluations(tmp_path / name), load_named(tmp_path / name, "best").step
     assert runs["fast"] == runs["slow"] and 2 <= len(runs["fast"][0]) < 20, "some waited"
+
+
+def count_seconds(monkeypatch: pytest.MonkeyPatch, seconds: float) -> Callable[[], float]:
+    """A clock that every step of `Balanced` moves by `seconds`, and every look at it by one."""
+    now = 0.0
+
+    def pass_time(_: Balanced) -> None:
+        nonlocal now
+        now += seconds
+
+    def look() -> float:
+        nonlocal now
+        now += 1.0
+        return now
+
+    monkeypatch.setattr(Balanced, "pass_time", pass_time)
+    return look
 
 
 @pytest.mark.parametrize("deterministic", [True, False])

@@ -77,11 +77,13 @@ PLACES: dict[str, tuple[Callable[[Path], Path], list[str]]] = {
     "state optimizer": (lambda run: newest(run) / "state.json", ["state", "optimizer"]),
     "manifest step": (lambda run: newest(run) / "manifest.json", ["step"]),
     "manifest files": (lambda run: newest(run) / "manifest.json", ["files"]),
+    "state unit": (lambda run: newest(run) / "state.json", ["state", "spec", "obs", "unit"]),
 }
 
 
-CASES = [(place, list(ODD)[number % len(ODD)]) for number, place in enumerate(PLACES)]
-"""Each place with one of the values, in turn."""
+CASES = [(place, list(ODD)[number % len(ODD)]) for number, place in enumerate(PLACES)] + [
+    ("state unit", "digits")]
+"""Each place with one of the values, in turn, and one that was converted to a float unchecked."""
 
 
 @pytest.mark.usefixtures("one_curve")

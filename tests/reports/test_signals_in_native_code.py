@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -48,6 +49,17 @@ class Forking(Tiny):
     def play(self, action: Any) -> tuple[Any, bool]:
         Path(self.folder, "plays").touch()
         return 0.0, False
+
+
+class Idle(Tiny):
+    """Needs no folder."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+
+
+AGENTS = ("dashboard/agent.py", "runtime_env/agent/main.py")
+"""Programs of Ray that its raylet starts."""
 
 
 def start(env: str, folder: Path, *words: str, command: Any = Command) -> subprocess.Popen[str]:
@@ -123,3 +135,32 @@ time.sleep(60)
     process.stdout.close()
     assert_ends(watched, 20)
     os.kill(other, signal.SIGKILL)  # ProcessLookupError if it had been killed
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux")
+@pytest.mark.timeout(240, method="thread")
+@pytest.mark.xdist_group("ray")
+def test_nothing_of_ray_outlives_a_command_that_is_killed_while_it_stops(tmp_path: Path) -> None:
+    """Ray's raylet starts two agents, which watch it and not the command."""
+    pytest.importorskip("ray")
+    process = start("Idle", tmp_path, "--runtime", "ray", "--num-workers", "1", "--steps", "100M",
+                    command=fresh_interpreter)
+    try:
+        wait_for(lambda: len(agents_of_ray(process.pid)) == 2, process)
+        agents = agents_of_ray(process.pid)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    finally:
+        process.kill()
+        process.communicate()
+    for pid in agents:
+        assert_ends(pid, 10)
+
+
+def agents_of_ray(pid: int) -> list[int]:
+    agents = []
+    for child in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+            if any(word.endswith(AGENTS) for word in child.cmdline()):
+                agents.append(child.pid)
+    return agents
