@@ -1,19 +1,11 @@
-"""`Trainer`: single updates, coefficients, metrics, evaluations and ends of a training that a program steps itself."""
+"""`Trainer`: single updates, coefficients, metrics and evaluations of a training that a program steps itself."""
 
 from __future__ import annotations
 
 import copy
 import json
-import logging
 import pickle
-import signal
-import sys
-import traceback
-from collections.abc import Iterator
-from contextlib import closing
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -21,16 +13,12 @@ import numpy as np
 import pytest
 import torch
 from tiny import Bandit
+from trainers import SMALL, parameters, start, weights
 
 import vantage
 from vantage.cli import main
-from vantage.errors import ConfigError, VantageError
-from vantage.runs.checkpoint import load_latest
+from vantage.errors import ConfigError
 from vantage.runs.metrics import read_metrics
-from vantage.tools import progress_line as follow
-
-SMALL: dict[str, Any] = {"steps": 10**6, "num_envs": 2, "rollout_length": 8, "hidden": [8], "eval_every": 0,
-                         "tensorboard": False, "threads": 1, "log_every_seconds": 1000}
 
 
 class Walk(gym.Env[Any, Any]):
@@ -52,18 +40,6 @@ class Walk(gym.Env[Any, Any]):
 
 
 LAST_INFO = {"reached": 3, "text": "end", "share": 0.5, "place": [1, 2], "episode": {"l": 3}}
-
-
-def start(algo: str = "a2c", env: Any = "tiny:Bandit", run: str = "run", **keys: Any) -> vantage.Trainer:
-    return vantage.Trainer(algo, env=env, run=run, **{**SMALL, **keys})
-
-
-def parameters(agent: vantage.Agent) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in agent.model.parameters()])
-
-
-def weights(run: str) -> torch.Tensor:
-    return torch.cat([tensor.flatten().float() for tensor in load_latest(Path(run)).tensors["model"].values()])
 
 
 def test_an_update_is_one_rollout_and_writes_no_line_of_metrics() -> None:
@@ -277,140 +253,6 @@ def test_the_agent_of_a_trainer_is_saved_and_loaded() -> None:
     assert same.step == 16
 
 
-def test_a_trainer_says_what_it_is_when_it_ends() -> None:
-    trainer = start(steps=16)
-    assert repr(trainer) == "<Trainer a2c on tiny:Bandit: running, step 0 of 16, run>"
-    trainer.update()
-    assert trainer.status == "done"
-    with pytest.raises(VantageError, match=r"is done, at step 16; go on .*, steps=32, extend_schedule=True\)"):
-        trainer.update()
-    assert list(trainer) == []
-    trainer.close()
-    with start(run="closed") as trainer:
-        trainer.update()
-    trainer.close()
-    with pytest.raises(VantageError, match=r"was closed, at step 16; go on with .*'closed'\)"):
-        trainer.update()
-    assert (trainer.status, trainer.evaluate(episodes=1).step) == ("interrupted", 16)
-    with pytest.raises(ZeroDivisionError), start(run="left") as trainer:
-        trainer.update()
-        raise ZeroDivisionError
-    assert load_latest(Path("left")).step == 16
-
-
-def test_an_error_in_training_ends_the_trainer_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = start()
-    trainer.update()
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("broken")
-
-    monkeypatch.setattr("vantage.learning.learner.Learner.update", fail)
-    with pytest.raises(RuntimeError, match="broken"):
-        trainer.update()
-    assert trainer.status == "failed" and "failed, step 16" in repr(trainer)
-    with pytest.raises(VantageError, match="has failed, at step 16"):
-        trainer.update()
-
-
-def test_leaving_the_loop_leaves_the_trainer_open_and_losing_it_saves_the_run() -> None:
-    trainer = start(log_every_seconds=0)
-    for report in trainer:
-        assert report.step == 16
-        break
-    assert trainer.status == "running" and trainer.update().step == 32
-    del trainer
-    assert load_latest(Path("run")).step == 32
-    assert json.loads(Path("run/summary.json").read_text())["status"] == "interrupted"
-
-
-def test_train_and_resume_return_the_agent_of_the_best_policy() -> None:
-    agent = vantage.train("a2c", env=Bandit, run="run", **{**SMALL, "steps": 64, "eval_every": 32})
-    assert agent.checkpoint == "best" and agent.act(np.zeros(1, np.float32))[0] in (0, 1)
-    config = vantage.configure("a2c", env=Bandit, **{**SMALL, "steps": 32})
-    assert vantage.train(config, run="second").step == 32
-    assert vantage.resume("second", steps=48, extend_schedule=True).step == 48
-    with pytest.raises(ConfigError, match="lr beside a config"):
-        vantage.train(config, lr=1)
-    with pytest.raises(ConfigError, match="env is missing"):
-        vantage.train("a2c")
-
-
-def test_ctrl_c_in_train_saves_and_says_how_to_go_on(
-        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(follow.ProgressLines, "log", interrupt)
-    with caplog.at_level(logging.INFO, "vantage"), pytest.raises(KeyboardInterrupt) as error:
-        vantage.train("a2c", env=Bandit, run="run", **{**SMALL, "log_every_seconds": 0})
-    assert str(error.value) == "stopped at step 16, saved; go on with vantage.resume('run')"
-    assert str(error.value) in caplog.messages
-    lines = traceback.format_exception(error.value)
-    assert lines[-1] == f"KeyboardInterrupt: {error.value}\n" and len(lines) <= 5, "no frames of the update"
-    assert load_latest(Path("run")).step == 16
-    with pytest.raises(KeyboardInterrupt, match=r"go on with vantage\.resume\('own', env=\.\.\.\)$"):
-        vantage.train("a2c", env=lambda: Bandit(), run="own", **{**SMALL, "log_every_seconds": 0})
-
-
-class Interrupting(Bandit):
-    """Sends `signals` times SIGINT in its next step."""
-
-    signals = 0
-
-    def play(self, action: Any) -> Any:
-        signals, Interrupting.signals = Interrupting.signals, 0
-        for _ in range(signals):
-            signal.raise_signal(signal.SIGINT)
-        return super().play(action)
-
-
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background ignores it
-    yield
-    assert signal.signal(signal.SIGINT, former) is signal.default_int_handler
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_comes_after_the_update_and_leaves_the_trainer_open(caplog: pytest.LogCaptureFixture) -> None:
-    with vantage.Trainer("a2c", env=Interrupting, run="run", **SMALL) as trainer:
-        trainer.update()
-        Interrupting.signals = 1
-        with pytest.raises(KeyboardInterrupt):
-            trainer.update()
-        assert (trainer.status, trainer.step) == ("running", 32)
-        assert trainer.update().step == 48
-    with vantage.Trainer.resume("run") as trainer:
-        assert trainer.update().step == 64
-    assert not any("new episode" in message for message in caplog.messages)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_a_second_interrupt_stops_at_once_and_says_how_to_go_on(caplog: pytest.LogCaptureFixture) -> None:
-    trainer = vantage.Trainer("a2c", env=lambda: Interrupting(), run="run", **SMALL)
-    trainer.update()
-    Interrupting.signals = 2
-    with pytest.raises(KeyboardInterrupt):
-        trainer.update()
-    assert (trainer.status, load_latest(Path("run")).step) == ("interrupted", 16)
-    assert caplog.messages[-1].endswith("go on with vantage.Trainer.resume('run', env=...)")
-
-
-def test_the_call_that_continues_hands_over_what_a_file_cannot_name() -> None:
-    class Own(Bandit):
-        """Has no import path."""
-
-    with vantage.Trainer("a2c", env=Own, run="run", **SMALL) as trainer:
-        trainer.update()
-    with pytest.raises(VantageError) as error:
-        trainer.update()
-    call = str(error.value).partition("go on with ")[2]
-    assert call == "vantage.Trainer.resume('run', env=Own)"
-    with eval(call, {"vantage": vantage, "Own": Own}) as resumed:
-        assert resumed.update().step == 32
-
-
 @pytest.mark.parametrize(("name", "remedy"), [
     ("learning_rate", "Stable-Baselines3's learning_rate is lr"), ("ent_coef", "is entropy_coef"),
     ("learn", "write `for report in trainer`"), ("predict", r"write trainer\.agent\.act")])
@@ -443,60 +285,3 @@ def test_an_evaluation_has_the_infos_of_the_last_steps(capsys: pytest.CaptureFix
     assert f"), success rate {np.mean(successes):.3g} over 8 games" in result.sentence()
     assert main(["evaluate", "run", "--episodes", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["infos"][0]["place"] == [0, 0]
-
-
-def test_progress_is_one_line_in_a_notebook_and_log_messages_elsewhere(
-        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
-    keys = {**SMALL, "steps": 48, "log_every_seconds": 0}
-    caplog.set_level(logging.INFO, "vantage")
-    vantage.train("a2c", env=Bandit, run="logged", **keys)
-    assert [message[:9] for message in caplog.messages if " steps " in message] == ["16 steps ", "48 steps "]
-    caplog.clear()
-    vantage.train("a2c", env=Bandit, run="silent", progress=False, **keys)
-    assert not [message for message in caplog.messages if " steps " in message]
-    with monkeypatch.context() as patch:
-        patch.setattr(sys.stdout, "isatty", lambda: True)
-        vantage.train("a2c", env=Bandit, run="terminal", **keys)
-    assert "48 / 48 steps" in capsys.readouterr().out
-    shown: list[tuple[str, str]] = []
-
-    def display(data: dict[str, str], *, raw: bool, display_id: bool) -> Any:
-        shown.append(("new", data["text/plain"]))
-        return SimpleNamespace(update=lambda data, *, raw: shown.append(("update", data["text/plain"])))
-
-    ipython = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1), display=SimpleNamespace(display=display))
-    monkeypatch.setitem(sys.modules, "IPython", ipython)
-    vantage.train("a2c", env=Bandit, run="notebook", **keys)
-    assert [(how, line[:3]) for how, line in shown] == [("new", "16 "), ("update", "32 "), ("update", "48 ")]
-    assert capsys.readouterr().out == ""
-
-
-def test_two_trainings_in_one_program_end_one_after_the_other() -> None:
-    with closing(start(run="one")) as one, closing(start(run="two")) as two:
-        assert one.update().step == two.update().step == 16
-    assert torch.equal(weights("one"), weights("two"))
-
-
-def long_name(end: str) -> str:
-    return f"Task{'VeryLong' * 30}{end}"
-
-
-@pytest.mark.parametrize(("env", "name"), [
-    ("tiny:Bandit", "tiny:Bandit"), (lambda: Bandit(), "<lambda of Bandit>"), (partial(Bandit), "<Bandit>"),
-    (type(long_name("Env"), (Bandit,), {}), "<TaskVeryLong...LongVeryLongVeryLongEnv>"),
-    (long_name("-v0"), "TaskVeryLongV...yLongVeryLongVeryLong-v0")],
-    ids=["path", "lambda", "partial", "long class", "long id"])
-def test_reprs_are_one_short_line(env: Any, name: str) -> None:
-    if env == long_name("-v0"):
-        gym.register(env, Bandit)
-    trainer = start("ppo", env, "long/" * 30 + "run", steps=32)
-    report = trainer.update()
-    result = trainer.evaluate(episodes=2)
-    list(trainer)
-    agent = trainer.agent
-    assert str(trainer.config) == f"<Config ppo on {name}: 32 steps, seed 0>"
-    assert f"ppo on {name}: done" in str(trainer) and str(trainer).endswith("long/long/run>")
-    assert f"ppo on {name}: step 32" in str(agent) and f" on {name}: return" in str(result)
-    for each in (trainer, report, result, agent, trainer.config):
-        assert len(repr(each)) < 160 and "\n" not in repr(each)
-        assert repr(each).startswith(f"<{type(each).__name__} ")
