@@ -15,13 +15,12 @@ from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
-import minigrid  # noqa: F401
 
 import vantage
 
-GAME = "MiniGrid-DoorKey-8x8-v0"
+GAME = "minigrid:MiniGrid-DoorKey-8x8-v0"
 LEFT, RIGHT, FORWARD, PICK_UP, TOGGLE = 0, 1, 2, 3, 5
-KEYS = {"env": f"minigrid:{GAME}", "num_envs": 16, "epochs": 4, "minibatch_size": 256, "lr": "linear:1e-3:0",
+KEYS = {"env": GAME, "num_envs": 16, "epochs": 4, "minibatch_size": 256, "lr": "linear:1e-3:0",
         "entropy_coef": 0.005, "separate": False, "threads": 1, "num_workers": 1, "eval_every": 0,
         "tensorboard": False}
 
@@ -36,8 +35,9 @@ def shortest_way(game: Any) -> list[int]:
             reward = after.step(action)[1]
             if reward > 0:
                 return [*actions, action]
-            if _state(after) not in seen:
-                seen.add(_state(after))
+            state = _state(after)
+            if state not in seen:
+                seen.add(state)
                 queue.append((after, (*actions, action)))
     raise AssertionError("the goal cannot be reached")
 
@@ -61,8 +61,9 @@ def demonstrations(count: int) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    seeds = parser.parse_args().seeds
     shown = demonstrations(20)
-    for seed in parser.parse_args().seeds:
+    for seed in seeds:
         for steps, more in ((20_000, {"demonstrations": shown}), (200_000, {})):
             agent = vantage.train("ppo", steps=steps, seed=seed, **KEYS, **more)
             print(seed, steps, *more, vantage.evaluate(agent, episodes=100), flush=True)

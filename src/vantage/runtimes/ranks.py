@@ -155,9 +155,10 @@ class Ranks:
         """
         process = self._processes[rank]
         wait([process.connection, *self._sentinels])
-        message = next(process.messages(), RankLostError())
-        if isinstance(message, RankLostError):
-            raise message
+        try:
+            message = next(process.messages())
+        except StopIteration:
+            raise RankLostError from None
         if isinstance(message, VantageError):
             self._failure = self._failure_of(rank, message)
             raise self._failure

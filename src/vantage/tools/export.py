@@ -52,8 +52,8 @@ class Export:
 
 
 def export(run: str | Path | Agent, *, format: Format, output: str | Path | None = None,
-           checkpoint: str | int = "auto", trust: bool = False, network: Any = None, memory: Any = None,
-           algorithm: Any = None) -> Export:
+           checkpoint: str | int = "auto", trust: bool = False, network: Any = None,
+           memory: Any = None, algorithm: Any = None) -> Export:
     """Write the policy of `run`, or an agent, to `output`, by default policy.onnx or .safetensors in the run.
 
         file = vantage.export("runs/CartPole-v1/a2c-1", format="safetensors").path
