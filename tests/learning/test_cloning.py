@@ -128,6 +128,9 @@ def test_lists_of_the_values_of_each_step_are_read_as_stacked_ones() -> None:
     del steps[2]["way"]
     with pytest.raises(ConfigError, match=r"episode 0 .* differ in their parts"):
         of_episodes([listed], spec, {})
+    uneven = {"observations": [np.zeros(2), np.zeros(3)], "actions": [0]}
+    with pytest.raises(ConfigError, match=r"episode 0 .* differ in their parts or shapes"):
+        of_episodes([uneven], SPEC, {})
 
 
 @pytest.mark.parametrize(("change", "says"), [

@@ -116,10 +116,10 @@ def _stacked(steps: Any) -> Any:
             return {key: _stacked([step[key] for step in steps]) for key in first}
         if isinstance(first, tuple):
             return tuple(_stacked(list(parts)) for parts in zip(*steps, strict=True))
+        return np.asarray([to_numpy(step) for step in steps])
     except (KeyError, TypeError, ValueError):
-        raise ValueError("values of its steps differ in their parts; give each step all parts "
+        raise ValueError("values of its steps differ in their parts or shapes; give each step all "
                          "of the space") from None
-    return np.asarray([to_numpy(step) for step in steps])
 
 
 def checked(obs: Mapping[str, Array], rows: Array, lengths: tuple[int, ...], masks: Any,
