@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from vantage.models import linear as linear_module
 from vantage.models.linear import LEAST_PRODUCTS, Linear, by_onednn, linear
 
 LARGE, SMALL = (48, 512, 128), (3, 40, 16)
@@ -22,6 +23,14 @@ def layer(shape: tuple[int, int, int], dtype: torch.dtype = torch.float32) -> tu
     return draws[0].t(), draws[1] / 20, draws[2], draws[3]
 
 
+@pytest.fixture(params=[True, False], ids=["avx512", "avx2"])
+def has_avx512(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether oneDNN computes large layers, on whatever processor the test has."""
+    monkeypatch.setattr(linear_module, "_IS_FASTER", request.param)
+    return bool(request.param)
+
+
+@pytest.mark.usefixtures("has_avx512")
 @pytest.mark.parametrize("shape", [LARGE, SMALL])
 @pytest.mark.parametrize("has_bias", [True, False])
 def test_linear_and_its_first_and_second_derivatives_are_those_of_float64(
@@ -44,10 +53,10 @@ def test_linear_and_its_first_and_second_derivatives_are_those_of_float64(
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available(),
                     reason="oneDNN is for x86 alone")
-def test_large_layers_of_float32_take_onednn() -> None:
+def test_large_layers_of_float32_take_onednn_if_there_is_avx512(has_avx512: bool) -> None:
     (x, weight, *_), (small_x, small_weight, *_) = layer(LARGE), layer(SMALL)
     assert x.numel() * len(weight) >= LEAST_PRODUCTS > small_x.numel() * len(small_weight)
-    assert by_onednn(x, weight)
+    assert by_onednn(x, weight) == has_avx512
     assert not by_onednn(small_x, small_weight)
     assert not by_onednn(x.double(), weight.double())
     with torch.autocast("cpu", torch.bfloat16):
@@ -55,6 +64,7 @@ def test_large_layers_of_float32_take_onednn() -> None:
         assert linear(x, weight, None).dtype == torch.bfloat16
 
 
+@pytest.mark.usefixtures("has_avx512")
 def test_frozen_weights_and_inputs_get_no_gradient() -> None:
     x, weight, _, gradient = layer(LARGE)
     trained = Linear(weight.shape[1], weight.shape[0])
@@ -64,6 +74,7 @@ def test_frozen_weights_and_inputs_get_no_gradient() -> None:
     torch.testing.assert_close(trained.bias.grad, gradient.sum(0))
 
 
+@pytest.mark.usefixtures("has_avx512")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_traced_layer_computes_the_same() -> None:
     x, weight, *_ = layer(LARGE)
