@@ -17,7 +17,7 @@ os.environ["SDL_AUDIODRIVER"] = "dummy"
 # The threads of runs are limited by it.
 os.environ.pop("OMP_NUM_THREADS", None)
 
-# Processes that tests start can import the environments of `tiny`.
+# Processes that tests start can import the environments beside this file.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(":")
 
 # In memory where there is room: on a disk, short runs spend most of their time in fsync (a search 31 s instead of 6).

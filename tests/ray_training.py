@@ -39,7 +39,7 @@ def no_actor_is_left() -> None:
 
 
 class Training:
-    """A run of `tiny:Counted` that a test drives."""
+    """A run of `process_envs:Counted` that a test drives."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, faults: str = "", **options: Any) -> None:
         runs: list[ray_runtime.RayRun] = []
@@ -48,8 +48,8 @@ class Training:
                                                                                                              *args))
         self.folder = path / "counted"
         self.folder.mkdir()
-        config = configure(steps=10**9, env="tiny:Counted", env_kwargs={"folder": str(self.folder), "faults": faults},
-                           **options)
+        config = configure(steps=10**9, env="process_envs:Counted",
+                           env_kwargs={"folder": str(self.folder), "faults": faults}, **options)
         self.updates = train_updates(config, run=path / "run")
         next(self.updates)
         self.run = runs[0]

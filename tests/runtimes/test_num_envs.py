@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny import acting
+from process_envs import acting
 
 import vantage
 from vantage.config.config import Config
@@ -34,7 +34,7 @@ def numbers(config: Config) -> tuple[int, int, int]:
     ("a3c", {"num_workers": 2}, [3, 3])])
 def test_processes_divide_the_environments_of_the_run(
         algo: str, options: dict[str, Any], expected: list[int], tmp_path: Path) -> None:
-    config = configure(algo, env="tiny:Counted", env_kwargs={"folder": str(tmp_path)}, num_envs=6, steps=10**9,
+    config = configure(algo, env="process_envs:Counted", env_kwargs={"folder": str(tmp_path)}, num_envs=6, steps=10**9,
                        **options)
     with vantage.Trainer(config, run=tmp_path / "run") as trainer:
         while len(acting(tmp_path)) < len(expected) or sum(acting(tmp_path)) < 6:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_envs import acting
 from ray_training import ROLLOUT, Training, configure, no_actor_is_left
-from tiny import acting
 from zygote import Command
 
 import vantage
@@ -174,7 +174,7 @@ def test_a_killed_driver_leaves_no_actor_and_is_resumed_and_sigint_saves(cluster
 
     folder = tmp_path / "counted"
     folder.mkdir()
-    flags = ["--env=tiny:Counted", f"--env-kwargs={json.dumps({'folder': str(folder)})}", "--runtime=ray",
+    flags = ["--env=process_envs:Counted", f"--env-kwargs={json.dumps({'folder': str(folder)})}", "--runtime=ray",
              f"--ray-address={cluster.address}", "--num-workers=2",
              "--envs-per-worker=4", "--rollout-length=8", "--save-every=500", "--log-every-seconds=0.1", "--hidden=16",
              "--no-tensorboard", "--eval-every=0", "--steps=1B", "--threads=1"]

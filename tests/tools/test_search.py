@@ -178,9 +178,9 @@ def test_a_kill_before_the_summary_or_the_first_checkpoint_costs_no_step() -> No
 def test_a_killed_search_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vantage.tools.search.scheduler.write_plots", lambda *_: None)  # another test looks at them
     write("grid.json", {"lr": [1e-3, 1e-2], "entropy_coef": [0, 0.05]})
-    command = ["search", "a2c", "--env", "tiny:Signalling", "--grid", "grid.json", "--steps", "2000", "--save-every",
-               "500", "--jobs", "2", *SHORT]
-    directory = Path("runs/search/tiny-Signalling/a2c-1")
+    command = ["search", "a2c", "--env", "process_envs:Signalling", "--grid", "grid.json", "--steps", "2000",
+               "--save-every", "500", "--jobs", "2", *SHORT]
+    directory = Path("runs/search/process_envs-Signalling/a2c-1")
     for name in ("worker", "search"):  # kill a worker in one of the first trials, then the search
         Path(name).touch()
     killed = call(["-m", "vantage", *command])
@@ -247,10 +247,10 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
 def test_a_stopped_search_saves_and_an_error_ends_one_trial_alone(capsys: pytest.CaptureFixture[str]) -> None:
     write("grid.json", {"reward_scale": [1e30, 1]})
     Path("stop").touch()
-    assert main(["search", "a2c", "--env", "tiny:Signalling", "--grid", "grid.json", "--steps", "1M",
+    assert main(["search", "a2c", "--env", "process_envs:Signalling", "--grid", "grid.json", "--steps", "1M",
                  "--no-reward-norm", *SHORT]) == 130
     assert "stopped by SIGINT" in capsys.readouterr().out
-    directory = Path("runs/search/tiny-Signalling/a2c-1")
+    directory = Path("runs/search/process_envs-Signalling/a2c-1")
     failed, left = results(directory)
     assert failed["state"] == "failed" and "not finite" in failed["error"]
     assert left["state"] == "waiting"
