@@ -110,6 +110,21 @@ class ActionSpec:
         return tuple(part for part in self.parts.values() if part.kind == "box")
 
     @property
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The lowest and the highest value of each number of an action; choices count from 0."""
+        if self.low:
+            return np.array(self.low), np.array(self.high)
+        sizes = np.array(self.sizes, np.float64)
+        return np.zeros(len(sizes)), sizes - 1
+
+    @property
+    def is_choice(self) -> NDArray[np.bool_]:
+        """Which numbers of an action are choices."""
+        if self.parts:
+            return np.concatenate([part.is_choice for part in self.parts.values()])
+        return np.full(math.prod(self.shape), self.kind != "box")
+
+    @property
     def form(self) -> tuple[Any, ...]:
         """Kinds and sizes, of all parts; equal for actions that one policy can choose."""
         return (self.kind, self.sizes, *((name, *part.form) for name, part in self.parts.items()))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +13,7 @@ from gymnasium import spaces
 from vantage.envs.interface import MASK, Array, Info
 from vantage.envs.masks import flat
 from vantage.envs.outcomes import check_mask
-from vantage.envs.parts import Path, assembled, leaves_of, names_of, texts_of
+from vantage.envs.parts import Path, assembled, leaves_of, names_of, texts_of, value_at
 from vantage.envs.space_json import space_from_json, space_to_json
 from vantage.errors import ConfigError
 from vantage.specs import WIDEST, ActionSpec, EnvSpec, is_bounded, scaled_dimensions
@@ -93,20 +91,16 @@ def _joint_spec(space: gym.Space[Any], parts: dict[str, ActionSpec]) -> ActionSp
     if not parts or described is None:
         raise ConfigError(f"actions in {space!s:.200} are not supported: give a Dict or Tuple with "
                           "a part, whose keys are texts")
-    low: list[float] = []
-    high: list[float] = []
-    scaled: list[bool] = []
-    for part in parts.values():
-        sizes = () if part.kind == "box" else part.sizes
-        low += part.low or [0.0] * len(sizes)
-        high += part.high or [size - 1.0 for size in sizes]
-        scaled += part.scaled or [False] * math.prod(part.shape)
+    low = np.concatenate([part.bounds[0] for part in parts.values()])
+    high = np.concatenate([part.bounds[1] for part in parts.values()])
+    scaled = [on for part in parts.values()
+              for on in part.scaled or [False] * math.prod(part.shape)]
     choices = [size for part in parts.values() if part.kind != "box" for size in part.sizes]
     if max(choices, default=0) > MOST_CHOICES:
         raise ConfigError(f"a part of the action has {max(choices):,} choices, more than the "
                           f"{MOST_CHOICES:,} that float32 can number; choose among fewer, or use a "
                           "Box")
-    return ActionSpec("joint", tuple(choices), tuple(low), tuple(high),
+    return ActionSpec("joint", tuple(choices), tuple(low.tolist()), tuple(high.tolist()),
                       tuple(scaled) if any(scaled) else (), parts, described)
 
 
@@ -139,8 +133,8 @@ def to_row(action: Any, space: gym.Space[Any]) -> Array:
     columns = []
     for path, leaf in leaves_of(space).items():
         try:
-            value = np.asarray(reduce(getitem, path, action), np.float64)
-        except (KeyError, IndexError, TypeError) as error:
+            value = np.asarray(value_at(action, path), np.float64)
+        except (LookupError, TypeError) as error:
             raise ValueError(f"the action is {action!s:.200}, and the environment's are in "
                              f"{space!s:.200}") from error
         if value.shape != (leaf.shape or ()):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -49,6 +51,11 @@ def children_of(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]]:
     if isinstance(space, spaces.Dict):
         return list(space.spaces.items())
     return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else []
+
+
+def value_at(value: Any, path: Path) -> Any:
+    """The part of a nested `value` at `path`; LookupError or TypeError if there is none."""
+    return reduce(getitem, path, value)
 
 
 def assembled(space: gym.Space[Any], values: Mapping[Path, Any], path: Path = ()) -> Any:

@@ -6,8 +6,6 @@ Nothing is normalised or moved to a device here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from gymnasium import spaces
 
 from vantage.envs.descriptions import cut, shown
 from vantage.envs.interface import Array
-from vantage.envs.parts import Path, leaves_of, names_of
+from vantage.envs.parts import Path, leaves_of, names_of, value_at
 from vantage.envs.space_json import space_from_json
 from vantage.envs.spaces import make_observer
 from vantage.specs import ArraySpec, EnvSpec
@@ -104,7 +102,7 @@ class Reader:
     def _batch_of_environment(self, obs: Any) -> dict[str, Array] | None:
         """A batch from a vector of such environments: one more axis in front of each part."""
         try:
-            size = np.shape(reduce(getitem, self._path(next(iter(self._parts))), obs))[0]
+            size = np.shape(value_at(obs, self._path(next(iter(self._parts)))))[0]
             if not size:
                 return None
             _, observe = make_observer(self._space, (size,), self._kinds, self._shifts,

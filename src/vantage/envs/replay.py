@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -105,9 +104,7 @@ def _are_choices(actions: Array, spec: ActionSpec) -> bool:
     if spec.kind == "box":
         return True
     if spec.kind == "joint":
-        are_choices = [np.full(math.prod(part.shape), part.kind != "box")
-                       for part in spec.parts.values()]
-        actions = actions[:, np.concatenate(are_choices)]
+        actions = actions[:, spec.is_choice]
     return bool(((actions >= 0) & (actions < spec.sizes) & (actions % 1 == 0)).all())
 
 

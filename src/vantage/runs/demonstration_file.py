@@ -28,7 +28,6 @@ from vantage.learning.demonstrations import (
     Demonstrations,
     action_rows,
     checked,
-    columns_of,
     of_episodes,
 )
 from vantage.runs.files import whole_file
@@ -133,9 +132,8 @@ def _check_same(path: Path, env_of_file: str, saved: EnvSpec, env: str | None,
         raise ConfigError(f"{path} has demonstrations of {shown_name(env_of_file)}, and the run is "
                           f"on {shown_name(env)}; give some of that environment")
     mine, theirs = (replace(each, obs=_unshifted(each)) for each in (spec, saved))
-    same_actions = mine.action.form == theirs.action.form and all(
-        np.allclose(own, other) for own, other in zip(columns_of(mine.action),
-                                                      columns_of(theirs.action), strict=True))
+    same_actions = (mine.action.form == theirs.action.form
+                    and np.allclose(mine.action.bounds, theirs.action.bounds))
     for what, here, there in mine.differences(theirs):
         if what != "actions" or not same_actions:
             raise ConfigError(f"{path} has demonstrations with {what} {there}, and the environment "
