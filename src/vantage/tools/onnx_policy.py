@@ -7,6 +7,7 @@ import io
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from vantage._host.terminal import quiet
 from vantage.algorithms.bounded_distributions import Beta
 from vantage.algorithms.distributions import Categorical, Gaussian, MultiDiscrete
-from vantage.algorithms.joint_distribution import Joint, Part
+from vantage.algorithms.joint_distribution import Joint, make_distribution
 from vantage.errors import VantageError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.policy_file import Description
@@ -45,9 +46,8 @@ class PolicyStep(nn.Module):
         self.inputs = (*inputs, *(f"state.{name}" for name in self.state))
         action = model.spec.action
         named = {f".{name}": part for name, part in action.parts.items()} or {"": action}
-        distribution = model.distribution
-        distributions = distribution.parts if isinstance(distribution, Joint) else (distribution,)
-        self.parts = dict(zip(named, distributions, strict=True))
+        self.parts: dict[str, Any] = {end: make_distribution(part, model.policy.distribution)
+                                      for end, part in named.items()}
         """The distributions of the parts of an action, by the end of their outputs' names."""
         self.to_env = nn.ModuleList(BoxToEnv(part) if part.kind == "box" else nn.Identity()
                                     for part in named.values())
@@ -151,7 +151,7 @@ def _state_names(model: ActorCritic) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _names(part: Part) -> tuple[str, ...]:
+def _names(part: Any) -> tuple[str, ...]:
     """The outputs that are parameters of a distribution."""
     if isinstance(part, Beta):
         return "alpha", "beta"
