@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from vantage._host.seeding import derive_seed
-from vantage.agents.agent import STREAM, Agent
-from vantage.agents.evaluate import action_generator, load_player
+from vantage.agents.agent import Agent
+from vantage.agents.evaluate import action_generator, load_player, single_game
 from vantage.agents.evaluation_settings import torch_threads
-from vantage.envs.make import make_single
 from vantage.envs.reader import WHOLE
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
@@ -92,9 +90,7 @@ def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episod
     agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed,
                                        trust=trust, call="record_demonstrations", objects=objects)
     config = agent.config
-    with torch_threads(1), closing(make_single(
-            config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM, draws=False,
-            num_envs=config.envs_per_process)) as envs:
+    with torch_threads(1), closing(single_game(config, seed, draws=False)) as envs:
         games = _play(agent.model, envs, episodes, deterministic=deterministic,
                       generator=action_generator(seed))
         demonstrations = games.complete()
