@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -82,8 +83,8 @@ def replay(simulators: Simulators, history: History, *, only_last: bool, episode
     return obs, over, info
 
 
-def obs_arrays(obs: Obs) -> dict[str, Array]:
-    """The parts of an observation by their names in a snapshot."""
+def obs_arrays(obs: Any) -> dict[str, Any]:
+    """The parts of an observation, in arrays or tensors, by their names in a snapshot."""
     if isinstance(obs, Mapping):
         return {f"obs.{key}": part for key, part in obs.items()}
     return {"obs": obs}
