@@ -245,10 +245,6 @@ class EnvSpec:
         """The names of the parts, sorted; () if the observation is a single array."""
         return tuple(sorted(self.obs)) if isinstance(self.obs, Mapping) else ()
 
-    def is_within(self, place: int, names: Collection[str]) -> bool:
-        """Whether the part at a `place` is one of `names`, or within one of them."""
-        return bool(self.keys) and is_part(self.keys[place], names)
-
     def without(self, names: Collection[str]) -> EnvSpec:
         """The spec without the parts that are in `names`; its `space` is still the whole one."""
         if not names or isinstance(self.obs, ArraySpec):
