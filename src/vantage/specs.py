@@ -256,19 +256,16 @@ class EnvSpec:
         """Whether a policy for one spec can read the observations of the other."""
         return self.keys == other.keys and all(map(ArraySpec.agrees, self.parts, other.parts))
 
-    def acts_as(self, other: EnvSpec) -> bool:
-        """Whether a policy for one spec can act in the other, in the same units."""
-        mine = self.action
-        theirs = other.action
-        return mine.form == theirs.form and mine.scaled_bounds == theirs.scaled_bounds
-
     def differences(self, other: EnvSpec) -> list[tuple[str, str, str]]:
         """Why a policy for one spec does not fit the other: (subject, here, there), in words."""
         different = []
         if not self.observes_as(other):
             different.append(("observations", self._obs_in_words, other._obs_in_words))
-        if not self.acts_as(other):
-            different.append(("actions", str(self.action), str(other.action)))
+        mine = self.action
+        theirs = other.action
+        # In other units, a policy's actions would be others too.
+        if mine.form != theirs.form or mine.scaled_bounds != theirs.scaled_bounds:
+            different.append(("actions", str(mine), str(theirs)))
         return different
 
     @property
