@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
@@ -18,8 +19,8 @@ from vantage.envs.descriptions import shown
 from vantage.envs.masks import has_parts, parts_of_mask
 from vantage.envs.observations import read_box
 from vantage.envs.outcomes import OutcomeError, five
-from vantage.envs.parts import Path, assembled, leaves_of, names_of
-from vantage.envs.spaces import read_parts
+from vantage.envs.parts import assembled, leaves_of, names_of
+from vantage.envs.spaces import Observer, observer_of, read_parts
 from vantage.specs import ActionSpec, ArraySpec
 
 Convert = Callable[[Tensor], Tensor]
@@ -61,14 +62,12 @@ def device_of(obs: Any) -> torch.device:
 
 
 def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,
-                    kinds: Mapping[str, str]
-                    ) -> tuple[ArraySpec | Mapping[str, ArraySpec], Callable[[Any], TensorObs]]:
+                    kinds: Mapping[str, str]) -> Observer:
     """The spec of `space`, and the conversion of its observations; OutcomeError for misfits."""
     leaves = leaves_of(space)
     names = names_of(leaves)
-    parts = read_parts(space, (), kinds)
-    converters: dict[Path, Callable[[Any], Tensor]] = {}
-    for path, part in parts.items():
+    parts = {}
+    for path, part in read_parts(space, (), kinds).items():
         kind = kinds.get(part.name, kinds.get("", "auto"))
         change = _change(leaves[path], part.spec, kind, num_envs)
         convert_part = _checked(leaves[path], part.name, change, num_envs, device)
@@ -78,23 +77,17 @@ def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,
                 exists = _checked(leaves[part.mask], names[part.mask], torch.Tensor.float, num_envs,
                                   device)
             convert_part = _set(convert_part, exists)
-        converters[path] = convert_part
-    if () in parts:
-        return parts[()].spec, converters[()]
+        parts[path] = replace(part, convert=convert_part)
+    spec, convert = observer_of(parts)
 
-    def convert(obs: Any) -> TensorObs:
-        converted = {}
-        for path, convert_part in converters.items():
-            part = parts[path]
-            try:
-                value = part.value(obs, path)
-            except (KeyError, IndexError, TypeError):
-                raise OutcomeError(f"the observation lacks a part of {part.name!r}; return all "
-                                   "that single_observation_space has") from None
-            converted[part.name] = convert_part(value)
-        return converted
+    def observe(obs: Any) -> TensorObs:
+        try:
+            converted: TensorObs = convert(obs)
+            return converted
+        except ValueError as error:  # a part is missing
+            raise OutcomeError(f"{error}; return all that single_observation_space has") from None
 
-    return {part.name: part.spec for part in parts.values()}, convert
+    return spec, observe
 
 
 def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int,
