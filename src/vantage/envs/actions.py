@@ -160,22 +160,18 @@ def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]
     def convert(info: Info, unused: Any) -> Info:
         if not spec.masked and (MASK not in info or np.all(unused)):
             return {}
-        if np.all(unused) and info.get(MASK) is None:
-            return {MASK: np.ones(shape, bool)}
-        if not (spec.masked and MASK in info):
-            raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the "
-                             "first reset; put it into every info, that of reset included, or give "
-                             "the environment a method action_masks()")
         try:
+            if not (spec.masked and MASK in info):
+                raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at "
+                                 "the first reset; put it into every info, that of reset included, "
+                                 "or give the environment a method action_masks()")
             mask = flat(info[MASK], space, batch)
+            if mask.shape != shape:
+                raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
         except ValueError:
             if not np.all(unused):
                 raise
-            mask = np.empty(0)
-        if mask.shape != shape and np.all(unused):
             return {MASK: np.ones(shape, bool)}
-        if mask.shape != shape:
-            raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
         check_mask(mask)
         mask = mask.astype(bool)
         components = np.split(mask, ends, axis=-1)
