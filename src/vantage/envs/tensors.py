@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.envs.actions import make_actor
@@ -204,18 +204,45 @@ def tensor_actor(space: gym.Space[Any], num_envs: int, device: torch.device, *,
         if not start.any():
             return spec, lambda actions: actions.reshape(shape)
         return spec, lambda actions: actions.reshape(shape) + start
-    dtype: torch.dtype = getattr(torch, spec.env_dtype.__name__)
-    centre, half = (torch.as_tensor(part, device=device) for part in spec.scale)
-    low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (spec.low, spec.high))
+    to_env = BoxToEnv(spec).to(device)
     whole = space.dtype is not None and space.dtype.kind in "iu"
 
     def box(actions: Tensor) -> Tensor:
-        if spec.scaled:
-            actions = (centre + half * actions).to(dtype)
-        actions = torch.minimum(torch.maximum(actions, low), high)
-        return (actions.round().long() if whole else actions).reshape(shape)
+        clipped: Tensor = to_env(actions)[1]
+        return (clipped.round().long() if whole else clipped).reshape(shape)
 
     return spec, box
+
+
+class BoxToEnv(nn.Module):
+    """A policy's actions in a Box in the environment's units, and clipped to its bounds."""
+
+    low: Tensor
+    high: Tensor
+    centre: Tensor
+    half_width: Tensor
+
+    def __init__(self, action: ActionSpec) -> None:
+        super().__init__()
+        self.is_scaled = any(action.scaled)
+        self.dtype: torch.dtype = getattr(torch, action.env_dtype.__name__)
+        centre, half_width = action.scale
+        constants = {"low": torch.tensor(action.low, dtype=self.dtype),
+                     "high": torch.tensor(action.high, dtype=self.dtype)}
+        if self.is_scaled:
+            constants["centre"] = torch.from_numpy(centre)
+            constants["half_width"] = torch.from_numpy(half_width)
+        for name, constant in constants.items():
+            self.register_buffer(name, constant, persistent=False)
+
+    def forward(self, actions: Tensor) -> tuple[Tensor, Tensor]:
+        if self.is_scaled:  # in float64, as `ActionSpec.to_env` rounds
+            actions = (self.centre + self.half_width * actions.double()).to(self.dtype)
+        return actions, torch.minimum(torch.maximum(actions, self.low), self.high)
+
+    def log_deviation(self, log_std: Tensor) -> Tensor:
+        """The log of a standard deviation in the environment's units."""
+        return log_std + self.half_width.log().to(log_std.dtype) if self.is_scaled else log_std
 
 
 def _joint_actor(space: gym.Space[Any], spec: ActionSpec, num_envs: int, device: torch.device, *,
