@@ -41,7 +41,9 @@ def make_actor(space: gym.Space[Any], batch: Shape = (), *,
                           "choice")
     match space:
         case spaces.Discrete():
-            return _discrete_actor(space)
+            start = space.start
+            return (ActionSpec("discrete", (int(space.n),)),
+                    (lambda action: action + start) if start else (lambda action: action))
         case spaces.MultiDiscrete():
             sizes = tuple(int(n) for n in space.nvec.ravel())
             return _multi_discrete_actor(space, batch, sizes, space.start)
@@ -199,14 +201,6 @@ def scale_in_words(action: ActionSpec) -> str:
         words += (f", {unbounded} of {len(bounds)} not scaled for lack of two bounds at most "
                   f"{WIDEST:g} apart")
     return words
-
-
-def _discrete_actor(space: spaces.Discrete) -> tuple[ActionSpec, Convert]:
-    spec = ActionSpec("discrete", (int(space.n),))
-    start = space.start
-    if start == 0:
-        return spec, lambda action: action
-    return spec, lambda action: action + start
 
 
 def _multi_discrete_actor(space: gym.Space[Any], batch: Shape, sizes: Shape,

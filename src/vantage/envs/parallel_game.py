@@ -79,8 +79,9 @@ class Game:
         unknown = there.difference(self.names)
         if unknown:
             name = min(unknown, key=str)
-            raise OutcomeError(f"agents contains {name}, which is not in possible_agents"
-                               f"{_nearest_id(name, self.names)}")
+            remedy = (nearest(str(name), map(str, self.names))
+                      or f" ({_listed(self.names)}); list it there and let reset() return it")
+            raise OutcomeError(f"agents contains {name}, which is not in possible_agents{remedy}")
         return there
 
     def _end(self, i: int, rewards: Any, terminations: Any, truncations: Any, *,
@@ -135,12 +136,6 @@ class Game:
 
 def _listed(names: Sequence[Any]) -> str:
     return ", ".join(map(str, names))
-
-
-def _nearest_id(name: Any, names: Sequence[Any]) -> str:
-    """A remedy for an id that is not in possible_agents."""
-    near = nearest(str(name), map(str, names))
-    return near or f" ({_listed(names)}); list it there and let reset() return it"
 
 
 def _of(name: str, results: Mapping[str, Any], what: str) -> Any:

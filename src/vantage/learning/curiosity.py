@@ -20,6 +20,7 @@ from vantage.errors import ConfigError
 from vantage.learning.config import LearningConfig, OptimizerConfig
 from vantage.learning.gradients import backward
 from vantage.learning.minibatches import own_items
+from vantage.learning.modules import parameters_of
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.weights import FlatParameters, GradientSink
@@ -49,7 +50,8 @@ class Curiosity(nn.Module):
         self.networks = Distillation(model.acting_spec).to(device)
         self.returns = RewardNormalizer(self._num_envs, device)
         cast(Any, self.returns).instead = "--curiosity none"
-        critic = self.networks.critic_parameters()
+        of_critic = self.networks.critic
+        critic = parameters_of(of_critic.actor, of_critic.value_head)  # its policy is not used
         self.flat = FlatParameters([*self.networks.predictor.parameters(), *critic], critic)
         for name in STATISTICS["adam"]:
             like = torch.tensor(0.0) if name == "step" else self.flat.vector
