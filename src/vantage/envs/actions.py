@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from vantage.envs.descriptions import shown
 from vantage.envs.interface import MASK, Array, Info
 from vantage.envs.masks import flat
 from vantage.envs.outcomes import check_mask
@@ -127,23 +128,27 @@ def make_writer(action: ActionSpec) -> Callable[[Array, bool], Any]:
     return lambda actions, single: one(actions[0]) if single else many(actions)
 
 
-def to_row(action: Any, space: gym.Space[Any]) -> Array:
+def to_row(action: Any, space: gym.Space[Any], *, many: bool = False) -> Array:
     """An action of a Dict or Tuple `space` as a row; choices count from 0, Boxes keep their units.
 
-    ValueError for an action that does not fit.
+    `many` actions, in arrays [T, ...] nested as one, become rows [T, D]. ValueError for an action
+    that does not fit.
     """
     columns = []
     for path, leaf in leaves_of(space).items():
         try:
             value = np.asarray(value_at(action, path), np.float64)
         except (LookupError, TypeError) as error:
-            raise ValueError(f"the action is {action!s:.200}, and the environment's are in "
+            raise ValueError(f"the action is {shown(action)}, and the environment's are in "
                              f"{space!s:.200}") from error
-        if value.shape != (leaf.shape or ()):
+        if not many and value.shape != (leaf.shape or ()):
             raise ValueError(f"the action's part {path!r} has shape {value.shape}, not "
                              f"{leaf.shape}")
-        columns.append(np.ravel(value - getattr(leaf, "start", 0)))
-    return np.concatenate(columns)
+        rows = value.reshape(len(value) if many else 1, -1)
+        columns.append(rows - np.ravel(getattr(leaf, "start", 0)))
+    if len(set(map(len, columns))) > 1:
+        raise ValueError("the parts of the actions have different lengths")
+    return np.concatenate(columns, 1) if many else np.concatenate(columns, 1)[0]
 
 
 def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vantage.envs.actions import action_space
-from vantage.envs.parts import leaves_of, value_at
+from vantage.envs.actions import action_space, to_row
 from vantage.envs.reader import WHOLE, Reader
 from vantage.errors import ConfigError
 from vantage.learning.act_inputs import read_mask, to_numpy
@@ -162,17 +161,7 @@ def action_rows(actions: Any, action: ActionSpec) -> Array:
     """
     space = action_space(action)
     if space is not None and isinstance(actions, Mapping | tuple):
-        columns = []
-        for path, leaf in leaves_of(space).items():
-            try:
-                value = np.asarray(value_at(actions, path), np.float64)
-            except (LookupError, TypeError):
-                raise ValueError(f"actions lack the part {path!r} of {space!s:.200}") from None
-            value = value.reshape(len(value), -1)
-            columns.append(value - np.ravel(getattr(leaf, "start", 0)))
-        if len({len(column) for column in columns}) > 1:
-            raise ValueError("the parts of the actions have different lengths")
-        actions = np.concatenate(columns, 1)
+        actions = to_row(actions, space, many=True)
     array = np.asarray(actions)
     if array.dtype.kind not in "biuf" or array.ndim == 0 or not len(array):
         raise ValueError(f"actions are {array.dtype} of shape {array.shape}; give numbers, a row "
