@@ -241,6 +241,14 @@ class EnvSpec:
         return {name: part.shift for name, part in parts.items() if part.shift}
 
     @property
+    def unshifted(self) -> EnvSpec:
+        """The spec without the shifts."""
+        if isinstance(self.obs, ArraySpec):
+            return replace(self, obs=replace(self.obs, shift=()))
+        obs = {name: replace(part, shift=()) for name, part in self.obs.items()}
+        return replace(self, obs=obs)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The names of the parts, sorted; () if the observation is a single array."""
         return tuple(sorted(self.obs)) if isinstance(self.obs, Mapping) else ()
