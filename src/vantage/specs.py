@@ -110,6 +110,21 @@ class ActionSpec:
         return tuple(part for part in self.parts.values() if part.kind == "box")
 
     @property
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The lowest and the highest value of each number of an action; choices count from 0."""
+        if self.low:
+            return np.array(self.low), np.array(self.high)
+        sizes = np.array(self.sizes, np.float64)
+        return np.zeros(len(sizes)), sizes - 1
+
+    @property
+    def is_choice(self) -> NDArray[np.bool_]:
+        """Which numbers of an action are choices."""
+        if self.parts:
+            return np.concatenate([part.is_choice for part in self.parts.values()])
+        return np.full(math.prod(self.shape), self.kind != "box")
+
+    @property
     def form(self) -> tuple[Any, ...]:
         """Kinds and sizes, of all parts; equal for actions that one policy can choose."""
         return (self.kind, self.sizes, *((name, *part.form) for name, part in self.parts.items()))
@@ -226,13 +241,17 @@ class EnvSpec:
         return {name: part.shift for name, part in parts.items() if part.shift}
 
     @property
+    def unshifted(self) -> EnvSpec:
+        """The spec without the shifts."""
+        if isinstance(self.obs, ArraySpec):
+            return replace(self, obs=replace(self.obs, shift=()))
+        obs = {name: replace(part, shift=()) for name, part in self.obs.items()}
+        return replace(self, obs=obs)
+
+    @property
     def keys(self) -> tuple[str, ...]:
         """The names of the parts, sorted; () if the observation is a single array."""
         return tuple(sorted(self.obs)) if isinstance(self.obs, Mapping) else ()
-
-    def is_within(self, place: int, names: Collection[str]) -> bool:
-        """Whether the part at a `place` is one of `names`, or within one of them."""
-        return bool(self.keys) and is_part(self.keys[place], names)
 
     def without(self, names: Collection[str]) -> EnvSpec:
         """The spec without the parts that are in `names`; its `space` is still the whole one."""
@@ -245,19 +264,16 @@ class EnvSpec:
         """Whether a policy for one spec can read the observations of the other."""
         return self.keys == other.keys and all(map(ArraySpec.agrees, self.parts, other.parts))
 
-    def acts_as(self, other: EnvSpec) -> bool:
-        """Whether a policy for one spec can act in the other, in the same units."""
-        mine = self.action
-        theirs = other.action
-        return mine.form == theirs.form and mine.scaled_bounds == theirs.scaled_bounds
-
     def differences(self, other: EnvSpec) -> list[tuple[str, str, str]]:
         """Why a policy for one spec does not fit the other: (subject, here, there), in words."""
         different = []
         if not self.observes_as(other):
             different.append(("observations", self._obs_in_words, other._obs_in_words))
-        if not self.acts_as(other):
-            different.append(("actions", str(self.action), str(other.action)))
+        mine = self.action
+        theirs = other.action
+        # In other units, a policy's actions would be others too.
+        if mine.form != theirs.form or mine.scaled_bounds != theirs.scaled_bounds:
+            different.append(("actions", str(mine), str(theirs)))
         return different
 
     @property

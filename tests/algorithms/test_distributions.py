@@ -27,7 +27,7 @@ BETA, SQUASHED = Beta(LOW, HIGH), SquashedGaussian(LOW, HIGH)
 KINDS: dict[str, Distribution] = {
     "categorical": Categorical(5), "multi_discrete": MultiDiscrete((3, 2, 4)), "gaussian": Gaussian(3),
     "squashed": SQUASHED, "beta": BETA,
-    "joint": Joint((Categorical(5), Gaussian(3), MultiDiscrete(SIZES), BETA, SQUASHED))}
+    "joint": Joint((MultiDiscrete((5,)), Gaussian(3), MultiDiscrete(SIZES), BETA, SQUASHED))}
 PARTS = {"joint": ["categorical", "gaussian", "multi_discrete", "beta", "squashed"]}
 
 
@@ -196,7 +196,7 @@ def test_masked_actions_are_never_taken_and_get_no_gradient(kind: str) -> None:
     (ActionSpec("box", (2,), (-1.0, -1.0), (1.0, 1.0)), Gaussian(2), 4),
     (ActionSpec("joint", (4,), (0.0, -1.0, -1.0), (3.0, 1.0, 1.0), (), {
         "a": ActionSpec("discrete", (4,)), "b": ActionSpec("box", (2,), (-1.0, -1.0), (1.0, 1.0))}),
-     Joint((Categorical(4), Gaussian(2))), 8),
+     Joint((MultiDiscrete((4,)), Gaussian(2))), 8),
 ])
 def test_every_kind_of_action_has_its_distribution(action: ActionSpec, expected: Distribution, num_params: int) -> None:
     distribution = make_distribution(action)

@@ -13,7 +13,7 @@ import pytest
 from evaluated_envs import Balanced
 
 import vantage
-from vantage.agents.evaluate import evaluate, shown_game
+from vantage.agents.evaluate import evaluate, single_game
 from vantage.errors import VantageError
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
@@ -147,7 +147,7 @@ def test_an_agent_makes_an_environment_of_a_vector_that_takes_one_number(tmp_pat
 def test_record_and_watch_say_that_a_vector_shows_no_single_game(tmp_path: Path) -> None:
     train(tmp_path / "run", env="evaluated_envs:Twelve", num_envs=12, steps=48, eval_every=0)
     with pytest.raises(VantageError, match="shows no single game"):
-        shown_game(vantage.load(tmp_path / "run").config, 0)
+        single_game(vantage.load(tmp_path / "run").config, 0)
 
 
 def test_a_vector_that_takes_one_number_is_checked_and_previewed_with_it(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from conftest import train_shortly
 from PIL import Image
 
 from vantage.agents.agent import load
-from vantage.agents.evaluate import evaluate, shown_game
+from vantage.agents.evaluate import evaluate, single_game
 from vantage.cli import main
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.tools import record as module
@@ -78,7 +78,7 @@ def test_an_atari_video_shows_the_games_own_screen(tmp_path: Path) -> None:
     result = record(run, tmp_path / "video.mp4", deterministic=True)
     frames, fps = read_mp4(tmp_path / "video.mp4")
     assert frames.shape == (21, 664, 480, 3) and fps == 15 and result.fps == 15
-    envs = shown_game(load(run).config, 0)
+    envs = single_game(load(run).config, 0)
     envs.reset()
     assert np.abs(frames[0, :630].astype(int) - envs.render().repeat(3, 0).repeat(3, 1)).mean() < 3
     assert frames[0, 630:, :, 0].max() > 200  # the strip has its words

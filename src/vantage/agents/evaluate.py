@@ -253,9 +253,9 @@ def check_games(episodes: int, seed: int, num_envs: int | None = None) -> None:
         raise ConfigError(f"num_envs={num_envs} is below 1")
 
 
-def shown_game(config: Config, seed: int) -> Environments:
-    """One evaluation environment that can be rendered."""
-    return make_single(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
+def single_game(config: Config, seed: int, *, draws: bool = True) -> Environments:
+    """One evaluation environment, which can be rendered if it `draws`."""
+    return make_single(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM, draws=draws,
                        num_envs=config.envs_per_process)
 
 

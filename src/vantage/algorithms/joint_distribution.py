@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,8 @@ from vantage.algorithms.bounded_distributions import Beta, SquashedGaussian
 from vantage.algorithms.distributions import Categorical, Gaussian, MultiDiscrete, Params, PerRow
 from vantage.types import ActionSpec
 
-Part = Categorical | MultiDiscrete | Gaussian | SquashedGaussian | Beta
-"""The distribution of an action without parts."""
+Part = MultiDiscrete | Gaussian | SquashedGaussian | Beta
+"""The distribution of a part of an action; MultiDiscrete with one size for a Discrete part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,17 @@ class Joint:
         return sum(part.num_params for part in self.parts)
 
     def sample(self, params: Params, generator: Generator) -> Float[Tensor, "*batch D"]:
-        return self._joined(params, lambda part, own: part.sample(own, generator))
+        return torch.cat([part.sample(own, generator).to(params.dtype)
+                          for part, own in self.split(params)], -1)
 
     def mode(self, params: Params) -> Float[Tensor, "*batch D"]:
-        return self._joined(params, lambda part, own: part.mode(own))
+        return torch.cat([part.mode(own).to(params.dtype) for part, own in self.split(params)], -1)
 
     def log_prob(self, params: Params, actions: Float[Tensor, "*batch D"]) -> PerRow:
         columns = torch.split(actions, [_width(part) for part in self.parts], -1)
-        pairs = zip(self.split(params), columns, strict=True)
-        return _total(part.log_prob(own, _without_columns(part, taken))
-                      for (part, own), taken in pairs)
+        return _total(
+            part.log_prob(own, taken.long() if isinstance(part, MultiDiscrete) else taken)
+            for (part, own), taken in zip(self.split(params), columns, strict=True))
 
     def entropy(self, params: Params) -> PerRow:
         return _total(part.entropy(own) for part, own in self.split(params))
@@ -54,15 +55,8 @@ class Joint:
         sizes = [part.num_params for part in self.parts]
         return zip(self.parts, torch.split(params, sizes, -1), strict=True)
 
-    def _joined(self, params: Tensor, choose: Callable[[Any, Tensor], Tensor]) -> Tensor:
-        columns = []
-        for part, own in self.split(params):
-            chosen = choose(part, own).to(params.dtype)
-            columns.append(chosen.unsqueeze(-1) if isinstance(part, Categorical) else chosen)
-        return torch.cat(columns, -1)
 
-
-Distribution = Part | Joint
+Distribution = Categorical | Part | Joint
 
 
 def make_distribution(action: ActionSpec, bounded: str = "gaussian") -> Distribution:
@@ -73,7 +67,9 @@ def make_distribution(action: ActionSpec, bounded: str = "gaussian") -> Distribu
         case "multi_discrete":
             return MultiDiscrete(action.sizes)
         case "joint":
-            parts: list[Any] = [make_distribution(part, bounded) for part in action.parts.values()]
+            parts: list[Any] = [
+                MultiDiscrete(part.sizes) if part.kind == "discrete"
+                else make_distribution(part, bounded) for part in action.parts.values()]
             return Joint(tuple(parts))
     if bounded == "gaussian":
         return Gaussian(action.sizes[0])
@@ -83,16 +79,7 @@ def make_distribution(action: ActionSpec, bounded: str = "gaussian") -> Distribu
 
 def _width(part: Part) -> int:
     """Numbers of one action."""
-    if isinstance(part, MultiDiscrete):
-        return len(part.sizes)
-    return 1 if isinstance(part, Categorical) else part.num_params // 2
-
-
-def _without_columns(part: Part, columns: Tensor) -> Tensor:
-    """Actions as `part` takes them, from their columns in a row."""
-    if isinstance(part, Categorical):
-        return columns.squeeze(-1).long()
-    return columns.long() if isinstance(part, MultiDiscrete) else columns
+    return len(part.sizes) if isinstance(part, MultiDiscrete) else part.num_params // 2
 
 
 def _total(terms: Iterator[Tensor]) -> Tensor:

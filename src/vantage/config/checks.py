@@ -95,8 +95,8 @@ def check_built(config: Config) -> None:
 def check_together(config: Config) -> None:
     """ConfigError if values of different groups exclude each other, or one needs another."""
     check_built(config)
-    problems = chain(_network_problems(config), _rate_problems(config), _cloning_problems(config),
-                     _curiosity_problems(config), _runtime_problems(config), _run_problems(config))
+    problems = chain(_network_problems(config), _rate_problems(config),
+                     _on_policy_problems(config), _runtime_problems(config), _run_problems(config))
     if problem := next(problems, None):
         raise ConfigError(problem)
 
@@ -171,26 +171,20 @@ def _rate_problems(config: Config) -> Iterator[str]:
                "update at the same time; give a number or another schedule")
 
 
-def _cloning_problems(config: Config) -> Iterator[str]:
+def _on_policy_problems(config: Config) -> Iterator[str]:
+    needs = config.algorithm.needs
+    is_on_policy = isinstance(config.runtime, Sync) and needs.replay is None
+    place = (f"for a2c and ppo under runtime=sync, not {config.algo} under "
+             f"runtime={config.runtime_name}")
     source = config.cloning.demonstrations
-    if source is None:
-        return
-    own = (isinstance(config.runtime, Sync) and config.algorithm.needs.replay is None
-           and config.algorithm.needs.critic == "state")
-    if not own:
-        yield (f"demonstrations={shown_name(source)} are for a2c and ppo under runtime=sync, not "
-               f"{config.algo} under runtime={config.runtime_name}; clone with one of these, and "
+    if source is not None and not (is_on_policy and needs.critic == "state"):
+        yield (f"demonstrations={shown_name(source)} are {place}; clone with one of these, and "
                "give that run as init_from")
     if source == "":
         yield "demonstrations='' names nothing; give a file or minari:ID"
-
-
-def _curiosity_problems(config: Config) -> Iterator[str]:
     curiosity = config.exploration.curiosity
-    learns_at_once = isinstance(config.runtime, Sync) and config.algorithm.needs.replay is None
-    if curiosity != "none" and not learns_at_once:
-        yield (f"curiosity={curiosity} is for a2c and ppo under runtime=sync, not {config.algo} "
-               f"under runtime={config.runtime_name}; train one of these, or give --curiosity none")
+    if curiosity != "none" and not is_on_policy:
+        yield f"curiosity={curiosity} is {place}; train one of these, or give --curiosity none"
 
 
 def _runtime_problems(config: Config) -> Iterator[str]:

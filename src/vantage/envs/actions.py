@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from vantage.envs.descriptions import shown
 from vantage.envs.interface import MASK, Array, Info
 from vantage.envs.masks import flat
 from vantage.envs.outcomes import check_mask
-from vantage.envs.parts import Path, assembled, leaves_of, names_of, texts_of
+from vantage.envs.parts import Path, assembled, leaves_of, names_of, texts_of, value_at
 from vantage.envs.space_json import space_from_json, space_to_json
 from vantage.errors import ConfigError
 from vantage.specs import WIDEST, ActionSpec, EnvSpec, is_bounded, scaled_dimensions
@@ -43,7 +42,9 @@ def make_actor(space: gym.Space[Any], batch: Shape = (), *,
                           "choice")
     match space:
         case spaces.Discrete():
-            return _discrete_actor(space)
+            start = space.start
+            return (ActionSpec("discrete", (int(space.n),)),
+                    (lambda action: action + start) if start else (lambda action: action))
         case spaces.MultiDiscrete():
             sizes = tuple(int(n) for n in space.nvec.ravel())
             return _multi_discrete_actor(space, batch, sizes, space.start)
@@ -93,20 +94,16 @@ def _joint_spec(space: gym.Space[Any], parts: dict[str, ActionSpec]) -> ActionSp
     if not parts or described is None:
         raise ConfigError(f"actions in {space!s:.200} are not supported: give a Dict or Tuple with "
                           "a part, whose keys are texts")
-    low: list[float] = []
-    high: list[float] = []
-    scaled: list[bool] = []
-    for part in parts.values():
-        sizes = () if part.kind == "box" else part.sizes
-        low += part.low or [0.0] * len(sizes)
-        high += part.high or [size - 1.0 for size in sizes]
-        scaled += part.scaled or [False] * math.prod(part.shape)
+    low = np.concatenate([part.bounds[0] for part in parts.values()])
+    high = np.concatenate([part.bounds[1] for part in parts.values()])
+    scaled = [on for part in parts.values()
+              for on in part.scaled or [False] * math.prod(part.shape)]
     choices = [size for part in parts.values() if part.kind != "box" for size in part.sizes]
     if max(choices, default=0) > MOST_CHOICES:
         raise ConfigError(f"a part of the action has {max(choices):,} choices, more than the "
                           f"{MOST_CHOICES:,} that float32 can number; choose among fewer, or use a "
                           "Box")
-    return ActionSpec("joint", tuple(choices), tuple(low), tuple(high),
+    return ActionSpec("joint", tuple(choices), tuple(low.tolist()), tuple(high.tolist()),
                       tuple(scaled) if any(scaled) else (), parts, described)
 
 
@@ -131,23 +128,27 @@ def make_writer(action: ActionSpec) -> Callable[[Array, bool], Any]:
     return lambda actions, single: one(actions[0]) if single else many(actions)
 
 
-def to_row(action: Any, space: gym.Space[Any]) -> Array:
+def to_row(action: Any, space: gym.Space[Any], *, many: bool = False) -> Array:
     """An action of a Dict or Tuple `space` as a row; choices count from 0, Boxes keep their units.
 
-    ValueError for an action that does not fit.
+    `many` actions, in arrays [T, ...] nested as one, become rows [T, D]. ValueError for an action
+    that does not fit.
     """
     columns = []
     for path, leaf in leaves_of(space).items():
         try:
-            value = np.asarray(reduce(getitem, path, action), np.float64)
-        except (KeyError, IndexError, TypeError) as error:
-            raise ValueError(f"the action is {action!s:.200}, and the environment's are in "
+            value = np.asarray(value_at(action, path), np.float64)
+        except (LookupError, TypeError) as error:
+            raise ValueError(f"the action is {shown(action)}, and the environment's are in "
                              f"{space!s:.200}") from error
-        if value.shape != (leaf.shape or ()):
+        if not many and value.shape != (leaf.shape or ()):
             raise ValueError(f"the action's part {path!r} has shape {value.shape}, not "
                              f"{leaf.shape}")
-        columns.append(np.ravel(value - getattr(leaf, "start", 0)))
-    return np.concatenate(columns)
+        rows = value.reshape(len(value) if many else 1, -1)
+        columns.append(rows - np.ravel(getattr(leaf, "start", 0)))
+    if len(set(map(len, columns))) > 1:
+        raise ValueError("the parts of the actions have different lengths")
+    return np.concatenate(columns, 1) if many else np.concatenate(columns, 1)[0]
 
 
 def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]:
@@ -166,22 +167,18 @@ def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]
     def convert(info: Info, unused: Any) -> Info:
         if not spec.masked and (MASK not in info or np.all(unused)):
             return {}
-        if np.all(unused) and info.get(MASK) is None:
-            return {MASK: np.ones(shape, bool)}
-        if not (spec.masked and MASK in info):
-            raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the "
-                             "first reset; put it into every info, that of reset included, or give "
-                             "the environment a method action_masks()")
         try:
+            if not (spec.masked and MASK in info):
+                raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at "
+                                 "the first reset; put it into every info, that of reset included, "
+                                 "or give the environment a method action_masks()")
             mask = flat(info[MASK], space, batch)
+            if mask.shape != shape:
+                raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
         except ValueError:
             if not np.all(unused):
                 raise
-            mask = np.empty(0)
-        if mask.shape != shape and np.all(unused):
             return {MASK: np.ones(shape, bool)}
-        if mask.shape != shape:
-            raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
         check_mask(mask)
         mask = mask.astype(bool)
         components = np.split(mask, ends, axis=-1)
@@ -209,14 +206,6 @@ def scale_in_words(action: ActionSpec) -> str:
         words += (f", {unbounded} of {len(bounds)} not scaled for lack of two bounds at most "
                   f"{WIDEST:g} apart")
     return words
-
-
-def _discrete_actor(space: spaces.Discrete) -> tuple[ActionSpec, Convert]:
-    spec = ActionSpec("discrete", (int(space.n),))
-    start = space.start
-    if start == 0:
-        return spec, lambda action: action
-    return spec, lambda action: action + start
 
 
 def _multi_discrete_actor(space: gym.Space[Any], batch: Shape, sizes: Shape,

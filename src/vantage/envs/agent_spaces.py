@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +15,7 @@ from vantage.envs.descriptions import cut, shown
 from vantage.envs.ids import EnvId
 from vantage.envs.masks import flat, is_masked
 from vantage.envs.outcomes import MASK, OutcomeError
-from vantage.envs.parts import leaves_of
+from vantage.envs.parts import leaves_of, value_at
 from vantage.errors import ConfigError
 
 OBSERVATION = "observation"
@@ -87,8 +85,8 @@ def check_parts(name: Any, obs: Any, space: gym.Space[Any]) -> None:
         if path:
             title += f" {'/'.join(map(str, path))!r}"
         try:
-            part = reduce(getitem, path, obs)
-        except (KeyError, IndexError, TypeError):
+            part = value_at(obs, path)
+        except (LookupError, TypeError):
             raise OutcomeError(f"{title} is missing; return all parts of its space") from None
         try:
             shape = np.shape(part)

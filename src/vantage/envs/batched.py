@@ -213,10 +213,8 @@ class BatchedEnvironments:
             mask = self._mask(self._with_mask(info), over)
             if info and True in over:
                 check_info_of_ends(info)
-                last_info = {}
-                for env in over.nonzero()[0].tolist():
-                    parts = small_parts(info_of(info, env, len(over)))
-                    last_info[env] = tuple(parts.items())
+                last_info = {env: small_parts(info_of(info, env, len(over)))
+                             for env in over.nonzero()[0].tolist()}
                 mask = {**mask, LAST_INFO: last_info}
             return observed(self._observe, obs), rewards, terminated, truncated, mask
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vantage.errors import ConfigError
-from vantage.keys.fields import check_fields, key, named_choices, read_json_object
+from vantage.keys.fields import check_fields, key, read_json_object
 from vantage.keys.stages import Stages, text_of
+from vantage.keys.suggestions import nearest
 
 OBS_KINDS = ("auto", "image", "vector", "codes", "set")
 """Values of `obs_as` for a part of the observation. Older runs have "bytes" for all parts."""
@@ -106,8 +107,7 @@ class EnvConfig:
         """How to read each part of the observation, by its name; "" stands for all other parts."""
         if self.obs_as == "bytes":
             return {"": "bytes"}
-        kinds = named_choices("obs_as", self.obs_as, OBS_KINDS, "camera=image,map=codes",
-                              prefix="set:")
+        kinds = _named_kinds(self.obs_as)
         if not self.obs_sets and kinds.get("", "auto") == "auto":
             kinds[""] = "no set"
         return kinds
@@ -126,3 +126,26 @@ class EnvConfig:
                 raise ConfigError(f"{source} is not a list of numbers for each part; give auto, "
                                   'none or for example {"clock": [1.7e9]}')
         return {name: tuple(numbers) for name, numbers in values.items()}
+
+
+def _named_kinds(text: str) -> dict[str, str]:
+    """The kind of each part in `obs_as`: a list such as camera=image,map=codes, or a JSON object.
+
+    ConfigError for an unknown kind, and for a part that is named twice.
+    """
+    given = f"obs_as={text!r:.80}"
+    example = "camera=image,map=codes"
+    if text.lstrip().startswith("{"):
+        values = read_json_object(text, source=given)
+        kinds = {part: str(kind) for part, kind in values.items()}
+    else:
+        pairs = [word.strip().rpartition("=") for word in text.split(",")]
+        kinds = {part.strip(): kind.strip() for part, _, kind in pairs}
+        if len(kinds) < len(pairs):
+            raise ConfigError(f"{given} names a part twice; write for example {example}")
+    for kind in kinds.values():
+        if kind not in OBS_KINDS and not kind.startswith("set:"):
+            raise ConfigError(f"{given}: {kind!r:.40} is not one of {', '.join(OBS_KINDS)}"
+                              f"{nearest(kind, OBS_KINDS)}; write for example image, or by part "
+                              f"{example}")
+    return kinds

@@ -29,6 +29,12 @@ def check_unused(env: object, name: str, *, own: Collection[Player] = ()) -> Non
                           "has no evaluations)")
 
 
+def check_distinct(envs: Collection[object], name: str) -> None:
+    """ConfigError if two of the `envs`, built for the config's `name`, are one object."""
+    if len({id(env) for env in envs}) < len(envs):
+        raise ConfigError(f"env={name} returns the same object every time; let it build a new one")
+
+
 def note_player(player: Player) -> None:
     """Note that `player` plays its environment."""
     env = player.played()

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -17,7 +15,7 @@ from gymnasium import spaces
 
 from vantage.envs.interface import Array
 from vantage.envs.observations import GUESSED, read_box, to_image
-from vantage.envs.parts import Path
+from vantage.envs.parts import Path, value_at
 from vantage.errors import ConfigError
 from vantage.specs import ArraySpec
 
@@ -43,8 +41,8 @@ class Part:
 
     def value(self, obs: Any, path: Path) -> Any:
         """The argument of `convert` in a whole observation: the value at `path`, or a pair."""
-        value = reduce(getitem, path, obs)
-        return value if self.mask is None else (value, reduce(getitem, self.mask, obs))
+        value = value_at(obs, path)
+        return value if self.mask is None else (value, value_at(obs, self.mask))
 
 
 def read_leaf(space: gym.Space[Any], name: str, batch: Shape, kind: str) -> Part:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 
 from vantage.envs.descriptions import shown
 from vantage.envs.interface import MASK, Array, Info
-from vantage.envs.parts import children_of, leaves_of
+from vantage.envs.parts import children_of, leaves_of, value_at
 
 METHOD = "action_masks"
 """The method's name: https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html
@@ -57,8 +55,7 @@ def allows(mask: Any, action: Any, space: gym.Space[Any]) -> bool:
     if not choices:
         return True
     sizes = np.concatenate([sizes_of(leaf) for leaf in choices.values()])
-    chosen = np.concatenate([np.ravel(reduce(getitem, path, action))
-                             - np.ravel(getattr(leaf, "start", 0))
+    chosen = np.concatenate([np.ravel(value_at(action, path) - getattr(leaf, "start", 0))
                              for path, leaf in choices.items()])
     allowed = flat(mask, space)
     return allowed.shape != (sizes.sum(),) or bool(allowed[np.cumsum(sizes) - sizes + chosen].all())

@@ -9,8 +9,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -19,7 +17,7 @@ from gymnasium import spaces
 
 from vantage._host.seeding import episode_seed
 from vantage.envs.interface import Array
-from vantage.envs.parts import Path, leaves_of, names_of
+from vantage.envs.parts import Path, leaves_of, names_of, value_at
 from vantage.errors import ConfigError
 from vantage.specs import ArraySpec
 
@@ -60,7 +58,7 @@ def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any],
 
 def _numbers(obs: Any, path: Path, size: int) -> Array:
     """The numbers of a part; of the first environment in a batch."""
-    numbers = np.ravel(reduce(getitem, path, obs))[:size]
+    numbers = np.ravel(value_at(obs, path))[:size]
     if numbers.dtype.kind not in "fiu" or len(numbers) != size:
         raise ValueError(f"{numbers.dtype} of size {len(numbers)}, not numbers of size {size}")
     return numbers

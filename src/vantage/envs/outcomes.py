@@ -27,7 +27,7 @@ _INFO = "a dict, {} if there is nothing to report"
 
 MASK = "action_mask"
 LAST_INFO = "last_info"
-"""Key of a step's `info`: the items of `small_parts` for each environment whose episode ended."""
+"""Key of a step's `info`: `small_parts`, or its items, for each environment whose episode ended."""
 SMALL_ARRAY = 64
 """Largest number of elements of an array that an episode keeps from its last `info`."""
 SMALL_TEXT = 1_000

@@ -21,12 +21,11 @@ from vantage.envs.build import check_pictures, create_one, is_built
 from vantage.envs.config import EnvConfig
 from vantage.envs.failures import close_quietly, named_errors
 from vantage.envs.ids import EnvId
-from vantage.envs.in_use import check_unused, note_player
+from vantage.envs.in_use import check_distinct, check_unused, note_player
 from vantage.envs.interface import MASK, Array, Info, Seeds, Simulators
 from vantage.envs.options import check_without_wrappers
 from vantage.envs.parallel_game import Game
 from vantage.envs.two_players import check_no_self_play
-from vantage.errors import ConfigError
 
 
 def waiting_rows(over: Array, lengths: Array, agents: int) -> tuple[Array, Array]:
@@ -143,9 +142,7 @@ def several_agents(config: EnvConfig, env: EnvId, seeds: Seeds, first: Any, *, n
             agents = agent_spaces(first, env)
             for _ in range(num_envs - 1):
                 envs.append(create_one(env, config, rendered=rendered))
-        if len({id(getattr(each, "unwrapped", each)) for each in envs}) < num_envs:
-            raise ConfigError(f"env={env.name} returns the same object every time; let it build a "
-                              "new one")
+        check_distinct([getattr(each, "unwrapped", each) for each in envs], env.name)
         limit = config.max_episode_steps or longest_game or math.inf
         vector = ParallelAgents(envs, agents, limit)
         for game in vector.games:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vantage.envs.agent_spaces import AgentSpaces
@@ -32,15 +32,13 @@ class Game:
 
     def reset(self, seed: int | None = None) -> None:
         obs, infos = check_reset(self.env.reset(seed=seed))
-        missing = [name for name in self.names if name not in obs]
-        if missing:
-            raise OutcomeError(f"reset() returned no observation of {_listed(missing)}; begin "
-                               "episodes with all possible_agents")
+        if missing := _listed(name for name in self.names if name not in obs):
+            raise OutcomeError(f"reset() returned no observation of {missing}; begin episodes with "
+                               "all possible_agents")
         there = self._agents_there()
-        missing = [name for name in self.names if name not in there]
-        if missing:
-            raise OutcomeError(f"after reset(), agents lacks {_listed(missing)}; let reset() set "
-                               "agents to all possible_agents")
+        if missing := _listed(name for name in self.names if name not in there):
+            raise OutcomeError(f"after reset(), agents lacks {missing}; let reset() set agents to "
+                               "all possible_agents")
         self.steps = 0
         self.present = [True] * len(self.names)
         self._clear()
@@ -52,26 +50,22 @@ class Game:
         if not any(self.present):
             self.reset()
             return
-        acted = self.present
-        chosen = {name: action for name, action, present
-                  in zip(self.names, actions, acted, strict=True) if present}
+        acted = [i for i, present in enumerate(self.present) if present]
+        chosen = {self.names[i]: actions[i] for i in acted}
         obs, rewards, terminations, truncations, infos = five(self.env.step(chosen))
         if not isinstance(infos, Mapping):
             raise OutcomeError(f"step() returned {shown(infos)} as infos; return a dict")
         self.steps += 1
         self._clear()
         there = self._agents_there()
-        for i in range(len(self.names)):
-            if acted[i]:
-                self._end(i, rewards, terminations, truncations, stays=self.names[i] in there)
-        self.present = [acted[i] and not (self.terminated[i] or self.truncated[i])
-                        for i in range(len(self.names))]
+        for i in acted:
+            self._end(i, rewards, terminations, truncations, stays=self.names[i] in there)
+            self.present[i] = not (self.terminated[i] or self.truncated[i])
         self._check_left(there)
-        for i, name in enumerate(self.names):
-            if acted[i]:
-                info = self._inform(i, infos)
-                if not self.terminated[i] or name in obs:
-                    self._observe(i, obs, info)
+        for i in acted:
+            info = self._inform(i, infos)
+            if not self.terminated[i] or self.names[i] in obs:
+                self._observe(i, obs, info)
 
     def _agents_there(self) -> set[Any]:
         """The environment's `agents`. OutcomeError for an id that is not in possible_agents."""
@@ -79,8 +73,9 @@ class Game:
         unknown = there.difference(self.names)
         if unknown:
             name = min(unknown, key=str)
-            raise OutcomeError(f"agents contains {name}, which is not in possible_agents"
-                               f"{_nearest_id(name, self.names)}")
+            remedy = (nearest(str(name), map(str, self.names))
+                      or f" ({_listed(self.names)}); list it there and let reset() return it")
+            raise OutcomeError(f"agents contains {name}, which is not in possible_agents{remedy}")
         return there
 
     def _end(self, i: int, rewards: Any, terminations: Any, truncations: Any, *,
@@ -98,10 +93,9 @@ class Game:
 
     def _check_left(self, there: set[Any]) -> None:
         """OutcomeError if an agent that has ended is in `agents` while others go on."""
-        if not any(self.present):
-            return
-        for i, name in enumerate(self.names):
-            if name in there and not self.present[i]:
+        ended = [name for i, name in enumerate(self.names) if not self.present[i]]
+        for name in ended if any(self.present) else ():
+            if name in there:
                 raise OutcomeError(f"agents contains {name}, whose episode has ended; remove "
                                    "agents that terminate or are truncated, until the next reset")
 
@@ -133,14 +127,8 @@ class Game:
         self.masks[i] = mask
 
 
-def _listed(names: Sequence[Any]) -> str:
+def _listed(names: Iterable[Any]) -> str:
     return ", ".join(map(str, names))
-
-
-def _nearest_id(name: Any, names: Sequence[Any]) -> str:
-    """A remedy for an id that is not in possible_agents."""
-    near = nearest(str(name), map(str, names))
-    return near or f" ({_listed(names)}); list it there and let reset() return it"
 
 
 def _of(name: str, results: Mapping[str, Any], what: str) -> Any:

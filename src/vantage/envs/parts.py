@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -14,18 +16,25 @@ Path = tuple[Any, ...]
 """Keys and indices that lead to a part; () for a space without parts."""
 
 
-def leaves_of(space: gym.Space[Any], path: Path = ()) -> dict[Path, Any]:
+def leaves_of(space: gym.Space[Any]) -> dict[Path, Any]:
     """The spaces within nested Dict and Tuple spaces by path, without texts.
 
     {(): space} for any other space.
     """
+    return {path: leaf for path, leaf in _leaves(space) if path == () or not is_text(leaf)}
+
+
+def texts_of(space: gym.Space[Any]) -> list[Path]:
+    """Paths of the texts in nested Dict and Tuple spaces, which no policy reads."""
+    return [path for path, leaf in _leaves(space) if is_text(leaf)]
+
+
+def _leaves(space: gym.Space[Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """All spaces that are no Dict or Tuple, with their paths."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
-        return {path: space}
-    leaves: dict[Path, Any] = {}
+        yield path, space
     for name, child in children_of(space):
-        if not is_text(child):
-            leaves |= leaves_of(child, (*path, name))
-    return leaves
+        yield from _leaves(child, (*path, name))
 
 
 def is_text(space: gym.Space[Any]) -> bool:
@@ -34,21 +43,16 @@ def is_text(space: gym.Space[Any]) -> bool:
     return isinstance(space, spaces.Text) or np.issubdtype(space.dtype, np.str_)
 
 
-def texts_of(space: gym.Space[Any], path: Path = ()) -> list[Path]:
-    """Paths of the texts in nested Dict and Tuple spaces, which no policy reads."""
-    if is_text(space):
-        return [path]
-    texts: list[Path] = []
-    for name, child in children_of(space):
-        texts += texts_of(child, (*path, name))
-    return texts
-
-
 def children_of(space: gym.Space[Any]) -> list[tuple[Any, gym.Space[Any]]]:
     """The spaces directly within a Dict or Tuple space, by key or index; [] for others."""
     if isinstance(space, spaces.Dict):
         return list(space.spaces.items())
     return list(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else []
+
+
+def value_at(value: Any, path: Path) -> Any:
+    """The part of a nested `value` at `path`; LookupError or TypeError if there is none."""
+    return reduce(getitem, path, value)
 
 
 def assembled(space: gym.Space[Any], values: Mapping[Path, Any], path: Path = ()) -> Any:

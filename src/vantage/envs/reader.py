@@ -6,8 +6,6 @@ Nothing is normalised or moved to a device here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from gymnasium import spaces
 
 from vantage.envs.descriptions import cut, shown
 from vantage.envs.interface import Array
-from vantage.envs.parts import Path, leaves_of, names_of
+from vantage.envs.parts import Path, leaves_of, names_of, value_at
 from vantage.envs.space_json import space_from_json
 from vantage.envs.spaces import make_observer
 from vantage.specs import ArraySpec, EnvSpec
@@ -34,8 +32,7 @@ class Reader:
         self._kinds = kinds
         self._shifts = spec.shifts
         self._mapping = isinstance(spec.obs, Mapping)
-        parts = spec.obs if isinstance(spec.obs, Mapping) else {WHOLE: spec.obs}
-        self._parts: Mapping[str, ArraySpec] = parts
+        self._parts: Mapping[str, ArraySpec] = self._named(spec.obs)
         self._names = self._parts.keys() if self._mapping else None
         self._space: Any = None
         if spec.space is not None:
@@ -56,7 +53,8 @@ class Reader:
         why = ""
         if self._space is not None:
             try:
-                return self._batched(self._observe(obs)), True
+                parts = self._named(self._observe(obs))
+                return {name: part[None] for name, part in parts.items()}, True
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 why = str(error)
             many = self._batch_of_environment(obs)
@@ -69,7 +67,7 @@ class Reader:
             return None
         if self._mapping and obs.keys() != self._parts.keys():
             return None
-        named = obs if self._mapping else {WHOLE: obs}
+        named = self._named(obs)
         try:
             arrays = {name: np.asarray(named[name]) for name in self._parts}
         except (TypeError, ValueError):
@@ -104,19 +102,19 @@ class Reader:
     def _batch_of_environment(self, obs: Any) -> dict[str, Array] | None:
         """A batch from a vector of such environments: one more axis in front of each part."""
         try:
-            size = np.shape(reduce(getitem, self._path(next(iter(self._parts))), obs))[0]
+            size = np.shape(value_at(obs, self._path(next(iter(self._parts)))))[0]
             if not size:
                 return None
             _, observe = make_observer(self._space, (size,), self._kinds, self._shifts,
                                        self._names)
-            converted = observe(obs)
+            named: dict[str, Array] = self._named(observe(obs))
+            return named
         except (KeyError, IndexError, TypeError, ValueError):
             return None
-        return dict(converted) if self._mapping else {WHOLE: converted}
 
-    def _batched(self, converted: Any) -> dict[str, Array]:
-        named = converted if self._mapping else {WHOLE: converted}
-        return {name: part[None] for name, part in named.items()}
+    def _named(self, obs: Any) -> Any:
+        """Parts by name, also of an observation without parts."""
+        return obs if self._mapping else {WHOLE: obs}
 
     def _path(self, name: str) -> Path:
         if not self._mapping:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -83,8 +83,8 @@ def replay(simulators: Simulators, history: History, *, only_last: bool, episode
     return obs, over, info
 
 
-def obs_arrays(obs: Obs) -> dict[str, Array]:
-    """The parts of an observation by their names in a snapshot."""
+def obs_arrays(obs: Any) -> dict[str, Any]:
+    """The parts of an observation, in arrays or tensors, by their names in a snapshot."""
     if isinstance(obs, Mapping):
         return {f"obs.{key}": part for key, part in obs.items()}
     return {"obs": obs}
@@ -105,9 +105,7 @@ def _are_choices(actions: Array, spec: ActionSpec) -> bool:
     if spec.kind == "box":
         return True
     if spec.kind == "joint":
-        are_choices = [np.full(math.prod(part.shape), part.kind != "box")
-                       for part in spec.parts.values()]
-        actions = actions[:, np.concatenate(are_choices)]
+        actions = actions[:, spec.is_choice]
     return bool(((actions >= 0) & (actions < spec.sizes) & (actions % 1 == 0)).all())
 
 

@@ -18,13 +18,12 @@ from vantage.envs.config import EnvConfig
 from vantage.envs.episodes import Episodes, reset_options
 from vantage.envs.failures import CLOSE_SECONDS, close_quietly, named_errors
 from vantage.envs.ids import EnvId, check_processes, needs_main
-from vantage.envs.in_use import check_unused, note_player
+from vantage.envs.in_use import check_distinct, check_unused, note_player
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.options import Play, check_without_wrappers, non_defaults
 from vantage.envs.probe import probe_single
 from vantage.envs.two_players import Opponent, two_players
 from vantage.envs.workers import Workers
-from vantage.errors import ConfigError
 
 
 class SingleEnvironments:
@@ -100,10 +99,7 @@ class SingleEnvironments:
 
     def _check_objects(self) -> None:
         """ConfigError if two environments are one object, or something else plays one of them."""
-        built = [env.played() for env in self._envs if env.env is not None]
-        if len({id(each) for each in built}) < len(built):
-            raise ConfigError(f"env={self._env.name} returns the same object every time; let it "
-                              "build a new one")
+        check_distinct([env.played() for env in self._envs if env.env is not None], self._env.name)
         for env in self._envs:
             check_unused(env.played(), self._env.name, own=(env,))
             note_player(env)

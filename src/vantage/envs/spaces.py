@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,7 +13,6 @@ import numpy as np
 from gymnasium import spaces
 
 from vantage.envs.actions import scale_in_words
-from vantage.envs.interface import Array
 from vantage.envs.leaves import Convert, Part, Shape, read_leaf
 from vantage.envs.offsets import Shifts, shifted
 from vantage.envs.parts import Path, leaves_of, names_of, texts_of
@@ -46,30 +46,36 @@ def make_observer(space: gym.Space[Any], batch: Shape = (), kinds: Mapping[str, 
         if name not in names:
             raise ConfigError(f"obs_shift names the part {name!r}, which these observations do not "
                               "have; give --obs-shift auto")
-    specs: dict[str, ArraySpec] = {}
-    converters: dict[str, tuple[Path, Part, Convert]] = {}
+    chosen = {}
     for path, part in parts.items():
-        if only is not None and part.name not in only:
-            continue
-        shift = shifts.get(part.name, ())
-        specs[part.name], convert_part = shifted(part.spec, part.convert, shift)
-        converters[part.name] = (path, part, convert_part)
-    if () in parts:
-        return specs[""], converters[""][-1]
+        if only is None or part.name in only:
+            shift = shifts.get(part.name, ())
+            spec, convert = shifted(part.spec, part.convert, shift)
+            chosen[path] = replace(part, spec=spec, convert=convert)
+    return observer_of(chosen)
 
-    def convert(value: Any) -> dict[str, Array]:
-        converted: dict[str, Array] = {}
-        for name, (path, part, convert_part) in converters.items():
+
+def observer_of(parts: Mapping[Path, Part]) -> Observer:
+    """The spec of observations with these parts by path, and their conversion.
+
+    The conversion raises ValueError for observations that lack a part.
+    """
+    if () in parts:
+        return parts[()].spec, parts[()].convert
+
+    def convert(value: Any) -> dict[str, Any]:
+        converted: dict[str, Any] = {}
+        for path, part in parts.items():
             try:
-                converted[name] = convert_part(part.value(value, path))
+                converted[part.name] = part.convert(part.value(value, path))
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 if isinstance(error, KeyError) and (lack := _lack(value, (path, part.mask or ()))):
                     raise ValueError(lack) from None
                 kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-                raise ValueError(f"in {name!r}: {kind}{error}") from None
+                raise ValueError(f"in {part.name!r}: {kind}{error}") from None
         return converted
 
-    return specs, convert
+    return {part.name: part.spec for part in parts.values()}, convert
 
 
 def _lack(obs: Any, paths: Iterable[Path]) -> str:

@@ -20,7 +20,7 @@ from vantage.envs.in_use import note_player
 from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step
 from vantage.envs.other_interfaces import own_time_limit
 from vantage.envs.outcomes import OutcomeError, check_info, check_reset
-from vantage.envs.replay import check_forms
+from vantage.envs.replay import check_forms, obs_arrays
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, describe, reasons
 from vantage.envs.tensors import (
@@ -39,6 +39,7 @@ from vantage.envs.tensors import (
 from vantage.envs.vec_env import VecEnv
 from vantage.errors import ConfigError
 from vantage.specs import EnvSpec, Episode
+from vantage.types import map_parts
 
 SAVED = ("episode", "length", "score", "over")
 """Private tensors in a snapshot, one number per environment."""
@@ -184,7 +185,8 @@ class TensorEnvironments:
 
     def snapshot(self) -> dict[str, Array]:
         """Everything that `reset` needs to continue from here, on the CPU."""
-        tensors = {name: getattr(self, f"_{name}") for name in SAVED} | self._parts()
+        tensors = {name: getattr(self, f"_{name}") for name in SAVED}
+        tensors |= obs_arrays(self._obs)
         if self._allowed is not None:
             tensors["mask"] = self._allowed
         if self._can_save:
@@ -223,12 +225,6 @@ class TensorEnvironments:
         first: Any = (self._obs, self._length == 0, self._allowed, lost)
         return First(*first)
 
-    def _parts(self) -> dict[str, Tensor]:
-        """The parts of the observation by their names in a snapshot."""
-        if isinstance(self._obs, Tensor):
-            return {"obs": self._obs}
-        return {f"obs.{name}": part for name, part in self._obs.items()}
-
     def _mask(self, info: Mapping[str, Any]) -> Tensor | None:
         """[B, A] bool; all True where an episode is over and no action is allowed."""
         mask = info.get(MASK)
@@ -249,15 +245,13 @@ class TensorEnvironments:
         return allowed
 
     def _is_finite(self, raw: Tensor) -> bool:
-        parts = [part for part in self._parts().values() if part.is_floating_point()]
+        parts = [part for part in obs_arrays(self._obs).values() if part.is_floating_point()]
         # One sum each costs a third of isfinite; an overflow only leads to the closer look.
         return math.isfinite(sum((part.sum() for part in parts), raw.sum()))
 
     def _look(self, raw: Tensor, actions: Tensor) -> None:
         """Raise EnvError for non-finite numbers; warn as for other environments."""
-        arrays = {name.removeprefix("obs."): part.cpu().numpy()
-                  for name, part in self._parts().items()}
-        obs: Any = arrays["obs"] if isinstance(self._obs, Tensor) else arrays
+        obs: Any = map_parts(lambda part: part.cpu().numpy(), self._obs)
         self._check(obs, raw.cpu().numpy(), actions.cpu().numpy(), self._length.cpu().numpy())
 
     def _finished(self, over: Tensor) -> tuple[Episode, ...]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.envs.actions import make_actor
@@ -18,8 +19,8 @@ from vantage.envs.descriptions import shown
 from vantage.envs.masks import has_parts, parts_of_mask
 from vantage.envs.observations import read_box
 from vantage.envs.outcomes import OutcomeError, five
-from vantage.envs.parts import Path, assembled, leaves_of, names_of
-from vantage.envs.spaces import read_parts
+from vantage.envs.parts import assembled, leaves_of, names_of
+from vantage.envs.spaces import Observer, observer_of, read_parts
 from vantage.specs import ActionSpec, ArraySpec
 
 Convert = Callable[[Tensor], Tensor]
@@ -61,14 +62,12 @@ def device_of(obs: Any) -> torch.device:
 
 
 def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,
-                    kinds: Mapping[str, str]
-                    ) -> tuple[ArraySpec | Mapping[str, ArraySpec], Callable[[Any], TensorObs]]:
+                    kinds: Mapping[str, str]) -> Observer:
     """The spec of `space`, and the conversion of its observations; OutcomeError for misfits."""
     leaves = leaves_of(space)
     names = names_of(leaves)
-    parts = read_parts(space, (), kinds)
-    converters: dict[Path, Callable[[Any], Tensor]] = {}
-    for path, part in parts.items():
+    parts = {}
+    for path, part in read_parts(space, (), kinds).items():
         kind = kinds.get(part.name, kinds.get("", "auto"))
         change = _change(leaves[path], part.spec, kind, num_envs)
         convert_part = _checked(leaves[path], part.name, change, num_envs, device)
@@ -78,23 +77,17 @@ def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,
                 exists = _checked(leaves[part.mask], names[part.mask], torch.Tensor.float, num_envs,
                                   device)
             convert_part = _set(convert_part, exists)
-        converters[path] = convert_part
-    if () in parts:
-        return parts[()].spec, converters[()]
+        parts[path] = replace(part, convert=convert_part)
+    spec, convert = observer_of(parts)
 
-    def convert(obs: Any) -> TensorObs:
-        converted = {}
-        for path, convert_part in converters.items():
-            part = parts[path]
-            try:
-                value = part.value(obs, path)
-            except (KeyError, IndexError, TypeError):
-                raise OutcomeError(f"the observation lacks a part of {part.name!r}; return all "
-                                   "that single_observation_space has") from None
-            converted[part.name] = convert_part(value)
-        return converted
+    def observe(obs: Any) -> TensorObs:
+        try:
+            converted: TensorObs = convert(obs)
+            return converted
+        except ValueError as error:  # a part is missing
+            raise OutcomeError(f"{error}; return all that single_observation_space has") from None
 
-    return {part.name: part.spec for part in parts.values()}, convert
+    return spec, observe
 
 
 def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int,
@@ -211,18 +204,45 @@ def tensor_actor(space: gym.Space[Any], num_envs: int, device: torch.device, *,
         if not start.any():
             return spec, lambda actions: actions.reshape(shape)
         return spec, lambda actions: actions.reshape(shape) + start
-    dtype: torch.dtype = getattr(torch, spec.env_dtype.__name__)
-    centre, half = (torch.as_tensor(part, device=device) for part in spec.scale)
-    low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (spec.low, spec.high))
+    to_env = BoxToEnv(spec).to(device)
     whole = space.dtype is not None and space.dtype.kind in "iu"
 
     def box(actions: Tensor) -> Tensor:
-        if spec.scaled:
-            actions = (centre + half * actions).to(dtype)
-        actions = torch.minimum(torch.maximum(actions, low), high)
-        return (actions.round().long() if whole else actions).reshape(shape)
+        clipped: Tensor = to_env(actions)[1]
+        return (clipped.round().long() if whole else clipped).reshape(shape)
 
     return spec, box
+
+
+class BoxToEnv(nn.Module):
+    """A policy's actions in a Box in the environment's units, and clipped to its bounds."""
+
+    low: Tensor
+    high: Tensor
+    centre: Tensor
+    half_width: Tensor
+
+    def __init__(self, action: ActionSpec) -> None:
+        super().__init__()
+        self.is_scaled = any(action.scaled)
+        self.dtype: torch.dtype = getattr(torch, action.env_dtype.__name__)
+        centre, half_width = action.scale
+        constants = {"low": torch.tensor(action.low, dtype=self.dtype),
+                     "high": torch.tensor(action.high, dtype=self.dtype)}
+        if self.is_scaled:
+            constants["centre"] = torch.from_numpy(centre)
+            constants["half_width"] = torch.from_numpy(half_width)
+        for name, constant in constants.items():
+            self.register_buffer(name, constant, persistent=False)
+
+    def forward(self, actions: Tensor) -> tuple[Tensor, Tensor]:
+        if self.is_scaled:  # in float64, as `ActionSpec.to_env` rounds
+            actions = (self.centre + self.half_width * actions.double()).to(self.dtype)
+        return actions, torch.minimum(torch.maximum(actions, self.low), self.high)
+
+    def log_deviation(self, log_std: Tensor) -> Tensor:
+        """The log of a standard deviation in the environment's units."""
+        return log_std + self.half_width.log().to(log_std.dtype) if self.is_scaled else log_std
 
 
 def _joint_actor(space: gym.Space[Any], spec: ActionSpec, num_envs: int, device: torch.device, *,

@@ -20,6 +20,8 @@ from vantage.envs.other_interfaces import IN_TURNS, metadata_of, takes_turns
 from vantage.envs.outcomes import OutcomeError
 from vantage.errors import ConfigError
 
+_NOT_IN_TURNS = ", a PettingZoo AECEnv; give one, or leave self_play out"
+
 
 @dataclass(slots=True)
 class Opponent:
@@ -40,11 +42,10 @@ class TwoPlayers(gym.Env[Any, Any]):
         """`max_steps` is the time limit, in steps of the learner."""
         self.game = game
         self.observation_space = agents.observation
-        self.action_space = agents.action
+        self.action_space: Any = agents.action
         self.metadata = metadata_of(game)
         self.render_mode = getattr(game, "render_mode", None)
         self._agents = agents
-        self._actions: Any = agents.action
         self._opponent = opponent
         self._row = row
         self._max_steps = max_steps
@@ -93,9 +94,9 @@ class TwoPlayers(gym.Env[Any, Any]):
             if self._opponent.player is not None:
                 move = self._opponent.player.act(self._row, obs, mask)
             else:
-                allowed = np.ones(self._actions.n) if mask is None else mask
+                allowed = np.ones(self.action_space.n) if mask is None else mask
                 move = self.np_random.choice(np.flatnonzero(allowed))
-            self._move(self._actions.start + move)
+            self._move(self.action_space.start + move)
 
     def _move(self, action: Any) -> None:
         """The player to move acts."""
@@ -114,28 +115,22 @@ class TwoPlayers(gym.Env[Any, Any]):
 def check_no_self_play(config: EnvConfig, env: EnvId) -> None:
     """ConfigError for self_play on an environment without turns."""
     if config.self_play:
-        raise _not_in_turns(env)
+        raise _refusal(env, _NOT_IN_TURNS)
 
 
 def two_players(env: EnvId, opponent: Opponent, row: int, config: EnvConfig,
                 created: Any) -> TwoPlayers:
     """The environment of `env`, as it is `created`, for a learner. ConfigError for other games."""
-    start = _no_self_play(env)
     if not takes_turns(created):
-        raise _not_in_turns(env)
+        raise _refusal(env, _NOT_IN_TURNS)
     agents = agent_spaces(created, env)
     if len(agents.names) != 2:
-        raise ConfigError(f"{start}: it has {len(agents.names)}; leave self_play out and {IN_TURNS}")
+        raise _refusal(env, f": it has {len(agents.names)}; leave self_play out and {IN_TURNS}")
     if not isinstance(agents.action, gym.spaces.Discrete):
-        raise ConfigError(f"{start} with Discrete actions: its actions are {agents.action!s:.80}; "
-                          "leave self_play out")
+        raise _refusal(env, f" with Discrete actions: its actions are {agents.action!s:.80}; "
+                       "leave self_play out")
     return TwoPlayers(created, agents, opponent, row, config.max_episode_steps or math.inf)
 
 
-def _not_in_turns(env: EnvId) -> ConfigError:
-    return ConfigError(f"{_no_self_play(env)}, a PettingZoo AECEnv; give one, or leave self_play "
-                       "out")
-
-
-def _no_self_play(env: EnvId) -> str:
-    return f"env={env.name!r} has no self-play, which is for two players in turn"
+def _refusal(env: EnvId, why: str) -> ConfigError:
+    return ConfigError(f"env={env.name!r} has no self-play, which is for two players in turn{why}")

@@ -136,30 +136,6 @@ def read_json_object(text: str, *, source: str) -> dict[str, Any]:
     return values
 
 
-def named_choices(name: str, text: str, choices: tuple[str, ...], example: str, *,
-                  prefix: str) -> dict[str, str]:
-    """The choice of each part in a list such as camera=image,map=codes, or in a JSON object.
-
-    The part "" stands for all others. ConfigError for a choice that is not one of `choices` and
-    does not begin with `prefix`, and for a part that is named twice.
-    """
-    given = f"{name}={text!r:.80}"
-    if text.lstrip().startswith("{"):
-        values = read_json_object(text, source=given)
-        named = {part: str(choice) for part, choice in values.items()}
-    else:
-        pairs = [word.strip().rpartition("=") for word in text.split(",")]
-        named = {part.strip(): choice.strip() for part, _, choice in pairs}
-        if len(named) < len(pairs):
-            raise ConfigError(f"{given} names a part twice; write for example {example}")
-    for choice in named.values():
-        if choice not in choices and not choice.startswith(prefix):
-            raise ConfigError(f"{given}: {choice!r:.40} is not one of {', '.join(choices)}"
-                              f"{nearest(choice, choices)}; write for example {choices[1]}, or by "
-                              f"part {example}")
-    return named
-
-
 def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
     """As `typed`; ConfigError names the key, and `source` if there is one."""
     try:

@@ -80,11 +80,10 @@ class Cloning:
         self._is_first[self._starts] = True
         self._generator = torch.Generator().manual_seed(derive_seed(seed, "cloning"))
         num_episodes = len(self._lengths)
-        num_held_out = max(1, int(HELD_OUT * num_episodes)) if num_episodes > 1 else 0
+        self.num_held_out = max(1, int(HELD_OUT * num_episodes)) if num_episodes > 1 else 0
         order = torch.randperm(num_episodes, generator=self._generator)
-        self.num_held_out = num_held_out
-        self._held_out = self._items(order[:num_held_out])
-        self._learned = self._items(order[num_held_out:])
+        self._held_out = self._items(order[:self.num_held_out])
+        self._learned = self._items(order[self.num_held_out:])
         mean_length = fmean(demonstrations.lengths) if model.recurrent else 1.0
         self._batch = max(1, round(BATCH / mean_length))
         self._share = max(1, round(SAMPLED / num_ranks / mean_length))
@@ -179,8 +178,7 @@ class Cloning:
     @torch.no_grad()
     def _observe(self) -> None:
         """Update the normalisers by all demonstrations, so that inputs fit from the start."""
-        for first in range(0, len(self._actions), _OBSERVED_AT_ONCE):
-            rows = torch.arange(first, min(first + _OBSERVED_AT_ONCE, len(self._actions)))
+        for rows in torch.split(torch.arange(len(self._actions)), _OBSERVED_AT_ONCE):
             self._model.observe(self._obs_at(rows.unsqueeze(1)))
 
     @torch.no_grad()
@@ -193,12 +191,11 @@ class Cloning:
         return losses
 
     def _mean_loss(self, items: Tensor) -> float:
-        losses = [(float(self.loss(chosen)), self._num_steps(chosen))
-                  for chosen in torch.split(items, self._batch)]
-        return sum(loss * steps for loss, steps in losses) / sum(steps for _, steps in losses)
-
-    def _num_steps(self, chosen: Tensor) -> int:
-        return int(self._lengths[chosen].sum()) if self._model.recurrent else len(chosen)
+        batches = torch.split(items, self._batch)
+        num_steps = [int(self._steps(chosen)[1].sum()) for chosen in batches]
+        losses = [float(self.loss(chosen)) for chosen in batches]
+        total = sum(loss * steps for loss, steps in zip(losses, num_steps, strict=True))
+        return total / sum(num_steps)
 
     def _copy(self) -> dict[str, Tensor]:
         return {name: tensor.clone() for name, tensor in self._model.state_dict().items()}

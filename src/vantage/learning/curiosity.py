@@ -19,6 +19,8 @@ from vantage.algorithms.returns import vtrace
 from vantage.errors import ConfigError
 from vantage.learning.config import LearningConfig, OptimizerConfig
 from vantage.learning.gradients import backward
+from vantage.learning.minibatches import own_items
+from vantage.learning.modules import parameters_of
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.weights import FlatParameters, GradientSink
@@ -48,7 +50,8 @@ class Curiosity(nn.Module):
         self.networks = Distillation(model.acting_spec).to(device)
         self.returns = RewardNormalizer(self._num_envs, device)
         cast(Any, self.returns).instead = "--curiosity none"
-        critic = self.networks.critic_parameters()
+        of_critic = self.networks.critic
+        critic = parameters_of(of_critic.actor, of_critic.value_head)  # its policy is not used
         self.flat = FlatParameters([*self.networks.predictor.parameters(), *critic], critic)
         for name in STATISTICS["adam"]:
             like = torch.tensor(0.0) if name == "step" else self.flat.vector
@@ -141,17 +144,16 @@ class Curiosity(nn.Module):
         generator = torch.Generator().manual_seed(seed)
         reuse = self._config.algorithm.needs.reuse
         device = self.flat.vector.device
-        all_envs = num_envs * sink.num_ranks
-        num_steps = length * all_envs
+        num_steps = length * num_envs * sink.num_ranks
         passes, num_pieces = (1, 1) if reuse is None else (_PASSES, min(_PASSES, num_steps))
         for _ in range(passes):
             order = torch.randperm(num_steps, generator=generator)
             for piece in order.tensor_split(num_pieces):
-                columns = piece % all_envs
-                own = columns // num_envs == sink.rank
-                steps = piece // all_envs * num_envs + columns % num_envs
-                first = math.ceil(_SHARE * len(piece))
-                yield (steps[own].to(device), steps[:first][own[:first]].to(device), len(piece))
+                predicted = piece[:math.ceil(_SHARE * len(piece))]
+                own, own_predicted = (
+                    own_items(steps, num_envs, num_envs, sink.rank, sink.num_ranks).to(device)
+                    for steps in (piece, predicted))
+                yield own, own_predicted, len(piece)
 
     def _inputs(self, obs: Obs, steps: Tensor) -> tuple[Tensor, ...]:
         """The networks' inputs for some of the observations [N, ...]."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import getitem
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vantage.envs.actions import action_space
-from vantage.envs.parts import leaves_of
+from vantage.envs.actions import action_space, to_row
 from vantage.envs.reader import WHOLE, Reader
 from vantage.errors import ConfigError
 from vantage.learning.act_inputs import read_mask, to_numpy
@@ -50,7 +47,8 @@ class Demonstrations:
         words = f"{len(self.lengths)} episodes, {sum(self.lengths):,} steps"
         if self.rewards is None:
             return words
-        returns = np.add.reduceat(self.rewards.astype(np.float64), _starts(self.lengths))
+        starts = np.cumsum((0, *self.lengths[:-1]))
+        returns = np.add.reduceat(self.rewards.astype(np.float64), starts)
         return f"{words}, mean return {returns.mean():.4g}"
 
 
@@ -163,17 +161,7 @@ def action_rows(actions: Any, action: ActionSpec) -> Array:
     """
     space = action_space(action)
     if space is not None and isinstance(actions, Mapping | tuple):
-        columns = []
-        for path, leaf in leaves_of(space).items():
-            try:
-                value = np.asarray(reduce(getitem, path, actions), np.float64)
-            except (KeyError, IndexError, TypeError):
-                raise ValueError(f"actions lack the part {path!r} of {space!s:.200}") from None
-            value = value.reshape(len(value), -1)
-            columns.append(value - np.ravel(getattr(leaf, "start", 0)))
-        if len({len(column) for column in columns}) > 1:
-            raise ValueError("the parts of the actions have different lengths")
-        actions = np.concatenate(columns, 1)
+        actions = to_row(actions, space, many=True)
     array = np.asarray(actions)
     if array.dtype.kind not in "biuf" or array.ndim == 0 or not len(array):
         raise ValueError(f"actions are {array.dtype} of shape {array.shape}; give numbers, a row "
@@ -181,7 +169,8 @@ def action_rows(actions: Any, action: ActionSpec) -> Array:
     if array.size != len(array) * np.prod(action.shape, dtype=int):
         raise ValueError(f"actions have shape {array.shape}, the environment's are {action}")
     rows = array.reshape(len(array), -1)
-    low, high, whole = columns_of(action)
+    low, high = action.bounds
+    whole = action.is_choice
     if not np.isfinite(rows).all():
         raise ValueError("an action is not finite; leave out that episode")
     if (rows[:, whole] % 1 != 0).any():
@@ -199,32 +188,13 @@ def action_rows(actions: Any, action: ActionSpec) -> Array:
 
 def within_bounds(actions: Array, action: ActionSpec) -> Array:
     """Actions [T, *action] clipped to their bounds: int64 if all are choices, else float64."""
-    low, high, whole = columns_of(action)
-    clipped = np.clip(actions.reshape(len(actions), -1), low, high)
-    return clipped.astype(np.int64 if whole.all() else np.float64).reshape(actions.shape)
-
-
-def columns_of(action: ActionSpec) -> tuple[Array, Array, Array]:
-    """Lowest and highest value of each number of an action, and whether it is a choice."""
-    if action.parts:
-        each = [columns_of(part) for part in action.parts.values()]
-        low, high, whole = (np.concatenate(columns) for columns in zip(*each, strict=True))
-        return low, high, whole
-    if action.kind == "box":
-        return np.array(action.low), np.array(action.high), np.zeros(len(action.low), bool)
-    sizes = np.array(action.sizes, np.float64)
-    return np.zeros(len(sizes)), sizes - 1, np.ones(len(sizes), bool)
+    clipped = np.clip(actions.reshape(len(actions), -1), *action.bounds)
+    dtype = np.int64 if action.is_choice.all() else np.float64
+    return clipped.astype(dtype).reshape(actions.shape)
 
 
 def _are_allowed(rows: Array, masks: Array, action: ActionSpec) -> bool:
-    *_, whole = columns_of(action)
-    choices = rows.reshape(len(rows), -1)[:, whole].astype(np.int64)
+    choices = rows.reshape(len(rows), -1)[:, action.is_choice].astype(np.int64)
     sizes = np.array(action.sizes)
     places = np.cumsum(sizes) - sizes + choices
     return bool(np.take_along_axis(masks, places, 1).all())
-
-
-def _starts(lengths: Sequence[int]) -> Array:
-    ends = np.cumsum(lengths)
-    starts: Array = ends - np.array(lengths)
-    return starts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vantage.learning.cloning import DEMONSTRATIONS
 from vantage.learning.learner import Learner
@@ -15,18 +15,10 @@ from vantage.learning.weights import EMA
 
 def tensors_of(learner: Learner) -> dict[str, dict[str, Tensor]]:
     """The tensors of a checkpoint: groups such as "model" and "optimizer"."""
-    tensors = {"model": dict(learner.model.state_dict()),
-               "optimizer": learner.sink.optimizer_tensors()}
-    if learner.module is not None:
-        tensors["module"] = dict(learner.module.state_dict())
-    if learner.curiosity is not None:
-        tensors["curiosity"] = dict(learner.curiosity.state_dict())
-    if learner.reward_normalizer is not None:
-        tensors["rewards"] = dict(learner.reward_normalizer.state_dict())
+    tensors = {name: dict(module.state_dict()) for name, module in _modules(learner).items()}
+    tensors["optimizer"] = learner.sink.optimizer_tensors()
     if learner.average is not None:
         tensors["average"] = {"vector": learner.average.vector}
-    if learner.ema is not None:
-        tensors[EMA] = dict(learner.ema.model.state_dict())
     if learner.cloning is not None:
         tensors[DEMONSTRATIONS] = {"digest": learner.cloning.digest}
     if learner.needs.reuse is not None:
@@ -37,22 +29,27 @@ def tensors_of(learner: Learner) -> dict[str, dict[str, Tensor]]:
     return tensors
 
 
+def _modules(learner: Learner) -> dict[str, nn.Module]:
+    """The modules that checkpoints hold, by group."""
+    modules = {"model": learner.model, "module": learner.module, "curiosity": learner.curiosity,
+               "rewards": learner.reward_normalizer,
+               EMA: None if learner.ema is None else learner.ema.model}
+    return {name: module for name, module in modules.items() if module is not None}
+
+
 def load_tensors(learner: Learner, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
     """Restore `tensors_of` in place: the parameters stay views of the flat vector."""
-    learner.model.load_state_dict(tensors["model"])
-    if learner.module is not None:
-        if "module" not in tensors:
+    tensors = {EMA: tensors["model"], **tensors}
+    for name, module in _modules(learner).items():
+        if name != "module":
+            module.load_state_dict(tensors[name])
+        elif name in tensors:
+            load_module(module, tensors[name], learner.config.algo)
+        else:
             raise ValueError(f"it has no module of algorithm={learner.config.algo}")
-        load_module(learner.module, tensors["module"], learner.config.algo)
     learner.sink.load_optimizer(tensors["optimizer"])
-    if learner.curiosity is not None:
-        learner.curiosity.load_state_dict(tensors["curiosity"])
-    if learner.reward_normalizer is not None:
-        learner.reward_normalizer.load_state_dict(tensors["rewards"])
     if learner.average is not None:
         learner.average.vector.copy_(tensors["average"]["vector"])
-    if learner.ema is not None:
-        learner.ema.model.load_state_dict(tensors.get(EMA, tensors["model"]))
     if learner.needs.reuse is not None:
         learner.minibatch_generator.set_state(tensors["minibatches"]["generator"])
     if learner.rate is not None and "learning_rate" in tensors:

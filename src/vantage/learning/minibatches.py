@@ -95,7 +95,7 @@ class Pieces:
         for _ in range(self.epochs):
             drawn = _order(items, blocks, self.generator).tensor_split(parts)
             if self.num_ranks > 1:
-                drawn = tuple(_own_items(part, num_envs, played, self.rank, self.num_ranks)
+                drawn = tuple(own_items(part, num_envs, played, self.rank, self.num_ranks)
                               for part in drawn)
             yield drawn
 
@@ -180,7 +180,7 @@ def _order(items: int, blocks: int, generator: torch.Generator) -> Tensor:
     return torch.stack(orders, 1).flatten()
 
 
-def _own_items(items: Tensor, num_envs: int, played: int, rank: int, num_ranks: int) -> Tensor:
+def own_items(items: Tensor, num_envs: int, played: int, rank: int, num_ranks: int) -> Tensor:
     """The `items` of this rank's environments, renumbered for this rank.
 
     Items are numbered by time, then by column: of all ranks before, of this rank after. Each of the

@@ -20,7 +20,7 @@ from vantage.models.inputs import Group, Preprocessor, side_by_side
 from vantage.models.normalization import Batch, BatchNorm, ObsNormalizer, RunningStats
 from vantage.models.torsos import ConvTorso
 from vantage.models.trunk import Trunk
-from vantage.models.value_norm import make_value_norm
+from vantage.models.value_norm import ValueNormalizer
 from vantage.types import EnvSpec, Obs, State
 
 IsFirst = Bool[Tensor, "*T B"]
@@ -70,7 +70,7 @@ class ActorCritic(nn.Module):
         self.has_q = critic == "action" and spec.action.kind == "discrete"
         num_values = spec.action.sizes[0] if self.has_q else 1
         self.value_head = linear_head(critic_features, num_values, init=policy.init)
-        self.value_norm = make_value_norm(policy)
+        self.value_norm = ValueNormalizer() if policy.value_norm == "popart" else None
         self.advantage_head: AdvantageHead | None = None
         if critic == "action" and spec.action.kind == "box":
             self.advantage_head = AdvantageHead(critic_features, spec.action.sizes[0],

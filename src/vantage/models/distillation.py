@@ -69,10 +69,6 @@ class Distillation(nn.Module):
         nn.init.zeros_(cast(nn.Linear, self.predictor.head[-1]).weight)
         self.register_buffer("centre", torch.zeros(OUTPUTS))
 
-    def critic_parameters(self) -> list[nn.Parameter]:
-        """What the critic learns; its policy is not used."""
-        return [*self.critic.actor.parameters(), *self.critic.value_head.parameters()]
-
     def inputs(self, obs: Obs, is_first: Tensor) -> tuple[Tensor, ...]:
         """The networks' inputs [1, M, ...] of raw observations [1, M, ...]."""
         inputs = self.critic.inputs(self.critic.stacks(obs, is_first, ()))

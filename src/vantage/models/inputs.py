@@ -18,6 +18,7 @@ from vantage.models.normalization import (
     ScaleNormalizer,
 )
 from vantage.models.torsos import torso_name
+from vantage.specs import is_part
 from vantage.types import ArraySpec, EnvSpec
 
 MOST_KEYS = 4
@@ -58,8 +59,7 @@ def group_parts(policy: PolicyConfig, spec: EnvSpec) -> tuple[Group, ...]:
 
 def critic_places(policy: PolicyConfig, spec: EnvSpec) -> list[int]:
     """The indices of the parts that only the critic sees."""
-    names = policy.critic_parts
-    return [place for place in range(len(spec.parts)) if spec.is_within(place, names)]
+    return [place for place, key in enumerate(spec.keys) if is_part(key, policy.critic_parts)]
 
 
 def _groups(policy: PolicyConfig, parts: Sequence[ArraySpec],

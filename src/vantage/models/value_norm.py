@@ -44,10 +44,6 @@ class ValueNormalizer(RunningStats):
                 head.bias.mul_(deviation).add_(mean - self.mean).div_(self.deviation)
 
 
-def make_value_norm(policy: PolicyConfig) -> ValueNormalizer | None:
-    return ValueNormalizer() if policy.value_norm == "popart" else None
-
-
 def with_value_norm(tensors: Mapping[str, Tensor], policy: PolicyConfig) -> Mapping[str, Tensor]:
     """Saved `tensors` for a model with the `value_norm` of `policy`, with the same values."""
     if (f"{_NAME}mean" in tensors) == (policy.value_norm == "popart"):

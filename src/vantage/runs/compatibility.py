@@ -137,9 +137,9 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
     here = _interface(model.spec, config, squash)
     if spec.observes_as(model.spec):  # an older run may name the same observations otherwise
         here["observations"] = there["observations"]
-    elif shifts := _other_shifts(spec, model.spec):
+    elif spec.shifts and spec.unshifted.obs == model.spec.unshifted.obs:
         raise ConfigError(f"{start}other numbers are subtracted from its observations; give "
-                          f"--obs-shift {shlex.quote(json.dumps(shifts))}")
+                          f"--obs-shift {shlex.quote(json.dumps(spec.shifts))}")
     for what, theirs in there.items():
         if theirs != here[what]:
             raise ConfigError(f"{start}its {what}: {theirs}, of this run: {here[what]}; give "
@@ -166,13 +166,6 @@ def _check_network(start: str, policy: SavedPolicy, model: ActorCritic, config: 
         first = f": {different[0]}" if different else ""
         raise ConfigError(f"{start}it is another network{first}; give "
                           f"{' '.join(options) or 'weights of the same network'}")
-
-
-def _other_shifts(there: EnvSpec, here: EnvSpec) -> Mapping[str, tuple[float, ...]]:
-    """The shifts of the observations `there`, if only these differ."""
-    parts = [replace(part, shift=()) for part in there.parts]
-    alike = there.keys == here.keys and parts == [replace(part, shift=()) for part in here.parts]
-    return there.shifts if alike else {}
 
 
 def in_units_of(config: Config, policy: SavedPolicy) -> SavedPolicy:

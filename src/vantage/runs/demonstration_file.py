@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from vantage.learning.demonstrations import (
     Demonstrations,
     action_rows,
     checked,
-    columns_of,
     of_episodes,
 )
 from vantage.runs.files import whole_file
@@ -132,10 +130,10 @@ def _check_same(path: Path, env_of_file: str, saved: EnvSpec, env: str | None,
     if env is not None and env_of_file != env:
         raise ConfigError(f"{path} has demonstrations of {shown_name(env_of_file)}, and the run is "
                           f"on {shown_name(env)}; give some of that environment")
-    mine, theirs = (replace(each, obs=_unshifted(each)) for each in (spec, saved))
-    same_actions = mine.action.form == theirs.action.form and all(
-        np.allclose(own, other) for own, other in zip(columns_of(mine.action),
-                                                      columns_of(theirs.action), strict=True))
+    mine = spec.unshifted
+    theirs = saved.unshifted
+    same_actions = (mine.action.form == theirs.action.form
+                    and np.allclose(mine.action.bounds, theirs.action.bounds))
     for what, here, there in mine.differences(theirs):
         if what != "actions" or not same_actions:
             raise ConfigError(f"{path} has demonstrations with {what} {there}, and the environment "
@@ -147,12 +145,6 @@ def _check_same(path: Path, env_of_file: str, saved: EnvSpec, env: str | None,
 
 def _parts(spec: EnvSpec) -> Mapping[str, ArraySpec]:
     return spec.obs if isinstance(spec.obs, Mapping) else {WHOLE: spec.obs}
-
-
-def _unshifted(spec: EnvSpec) -> ArraySpec | dict[str, ArraySpec]:
-    if isinstance(spec.obs, ArraySpec):
-        return replace(spec.obs, shift=())
-    return {name: replace(part, shift=()) for name, part in spec.obs.items()}
 
 
 def _in_shift_of(mine: ArraySpec, theirs: ArraySpec, array: Array) -> Array:

@@ -61,8 +61,6 @@ class ActorLearner:
             if self.envs.same_step and config.algorithm.needs.next_inputs:
                 raise ConfigError(f"algorithm={config.algo} needs next_inputs, and {config.env.id} "
                                   "resets in the same step; let it reset in the step after an end")
-            self.steps_per_update = (self.envs.num_envs * self.rollout_length
-                                     * config.runtime.rollouts_per_update)
             check_rollouts(self.spec, self.envs.num_envs,
                            self.rollout_length * config.runtime.rollouts_per_update,
                            kept_frames=config.policy.frame_stack if config.algorithm.needs.reuse

@@ -36,7 +36,6 @@ from vantage.runs.demonstration_file import (
 )
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.recorder import Recorder
-from vantage.specs import is_part
 from vantage.types import EnvSpec
 
 log = logging.getLogger(__name__)
@@ -105,11 +104,9 @@ def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
     """Log the `notes` on environments, and the network."""
     for note in notes:
         log.info(for_reader(note))
-    alone = model.policy.critic_parts
-    if alone:
-        keys = model.spec.keys
-        seen = [key for key in keys if not is_part(key, alone)]
-        unseen = [key for key in keys if is_part(key, alone)]
+    if model.policy.critic_parts:
+        seen = model.acting_spec.keys
+        unseen = [key for key in model.spec.keys if key not in seen]
         log.info(f"policy sees: {', '.join(seen)}; critic alone: {', '.join(unseen)}")
     weights = sum(parameter.numel() for parameter in model.parameters())
     separate = ", once each for policy and critic" if model.policy.separate else ""

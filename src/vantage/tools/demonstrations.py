@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from vantage._host.seeding import derive_seed
-from vantage.agents.agent import STREAM, Agent
-from vantage.agents.evaluate import action_generator, load_player
+from vantage.agents.agent import Agent
+from vantage.agents.evaluate import action_generator, load_player, single_game
 from vantage.agents.evaluation_settings import torch_threads
-from vantage.envs.make import make_single
 from vantage.envs.reader import WHOLE
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
@@ -35,20 +33,20 @@ class Games:
     def __init__(self, spec: EnvSpec) -> None:
         self._spec = spec
         self._rows: list[tuple[dict[str, Array], Array, Array | None, float]] = []
+        self._before: tuple[dict[str, Array], Array | None] = ({}, None)
         self.lengths: list[int] = []
         """Of the complete games."""
 
-    def add(self, obs: Any, mask: Any, action: Array, step: Any) -> None:
-        """Add what followed the observation `obs`; steps without an effect are left out.
+    def observe(self, obs: Any, mask: Any) -> None:
+        """Copy what the next action follows, before the environments use its memory again."""
+        named = obs if isinstance(obs, Mapping) else {WHOLE: obs}
+        parts = {name: np.array(to_numpy(part[0])) for name, part in named.items()}
+        self._before = (parts, None if mask is None else np.array(to_numpy(mask[0])))
 
-        `action` is the policy's.
-        """
+    def add(self, action: Array, step: Any) -> None:
+        """Add the policy's `action` and what it led to; steps without an effect are left out."""
         if bool(to_numpy(step.valid)[0]):
-            named = to_numpy(obs)
-            if not isinstance(named, Mapping):
-                named = {WHOLE: named}
-            parts = {name: np.array(part[0]) for name, part in named.items()}
-            allowed = None if mask is None else np.array(to_numpy(mask)[0])
+            parts, allowed = self._before
             in_env_units = self._spec.action.to_env(np.array(action))
             self._rows.append((parts, in_env_units, allowed, float(step.rewards[0])))
         if any(episode.env == 0 for episode in step.episodes):
@@ -92,9 +90,7 @@ def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episod
     agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed,
                                        trust=trust, call="record_demonstrations", objects=objects)
     config = agent.config
-    with torch_threads(1), closing(make_single(
-            config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM, draws=False,
-            num_envs=config.envs_per_process)) as envs:
+    with torch_threads(1), closing(single_game(config, seed, draws=False)) as envs:
         games = _play(agent.model, envs, episodes, deterministic=deterministic,
                       generator=action_generator(seed))
         demonstrations = games.complete()
@@ -117,9 +113,9 @@ def _play(model: ActorCritic, envs: Environments, episodes: int, *, deterministi
         params, state = model.step(position.obs, position.is_first, position.state,
                                    position.action_mask)
         actions = choose(model, params, generator, deterministic=deterministic)
-        before = copied(position.obs)
+        games.observe(position.obs, position.action_mask)
         step = step_envs(envs, actions, model, position.obs)
-        games.add(before, position.action_mask, to_numpy(actions)[0], step)
+        games.add(to_numpy(actions)[0], step)
         length = 0 if bool(to_numpy(step.is_first)[0]) else length + 1
         position = Position.after(step, state, device)
         if length >= envs.longest_game:  # the environment would never end it
@@ -127,11 +123,3 @@ def _play(model: ActorCritic, envs: Environments, episodes: int, *, deterministi
             position = begin()
             length = 0
     return games
-
-
-def copied(obs: Any) -> Any:
-    """A copy of observations as arrays; the environments may use their memory again."""
-    obs = to_numpy(obs)
-    if isinstance(obs, Mapping):
-        return {name: np.array(part) for name, part in obs.items()}
-    return np.array(obs)

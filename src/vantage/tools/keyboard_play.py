@@ -18,7 +18,7 @@ from vantage.errors import ConfigError
 from vantage.runs.demonstration_file import SUFFIX, write_demonstrations
 from vantage.runs.files import check_name
 from vantage.specs import ActionSpec
-from vantage.tools.demonstrations import Games, copied
+from vantage.tools.demonstrations import Games
 from vantage.tools.frames import draw_frame, score_text
 from vantage.tools.window import Window, key_name
 
@@ -90,9 +90,9 @@ def _play_games(envs: Environments, keys: Keys, first: First, window: Window, ga
         if mask is not None and spec.kind == "discrete" and not mask[0, action]:
             continue
         row = np.asarray(action, dtype).reshape(1, *spec.shape)
-        before = copied(obs)
+        games.observe(obs, mask)
         step = envs.step(row)
-        games.add(before, mask, row[0], step)
+        games.add(row[0], step)
         obs = step.obs
         mask = step.action_mask
         if step.is_first[0]:

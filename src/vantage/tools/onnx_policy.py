@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +16,11 @@ from torch import Tensor, nn
 from vantage._host.terminal import quiet
 from vantage.algorithms.bounded_distributions import Beta
 from vantage.algorithms.distributions import Categorical, Gaussian, MultiDiscrete
-from vantage.algorithms.joint_distribution import Joint, Part
+from vantage.algorithms.joint_distribution import Joint, make_distribution
+from vantage.envs.tensors import BoxToEnv
 from vantage.errors import VantageError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.policy_file import Description
-from vantage.types import ActionSpec
 
 
 class PolicyStep(nn.Module):
@@ -45,9 +46,8 @@ class PolicyStep(nn.Module):
         self.inputs = (*inputs, *(f"state.{name}" for name in self.state))
         action = model.spec.action
         named = {f".{name}": part for name, part in action.parts.items()} or {"": action}
-        distribution = model.distribution
-        distributions = distribution.parts if isinstance(distribution, Joint) else (distribution,)
-        self.parts = dict(zip(named, distributions, strict=True))
+        self.parts: dict[str, Any] = {end: make_distribution(part, model.policy.distribution)
+                                      for end, part in named.items()}
         """The distributions of the parts of an action, by the end of their outputs' names."""
         self.to_env = nn.ModuleList(BoxToEnv(part) if part.kind == "box" else nn.Identity()
                                     for part in named.values())
@@ -151,43 +151,11 @@ def _state_names(model: ActorCritic) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _names(part: Part) -> tuple[str, ...]:
+def _names(part: Any) -> tuple[str, ...]:
     """The outputs that are parameters of a distribution."""
     if isinstance(part, Beta):
         return "alpha", "beta"
     return ("logits",) if isinstance(part, Categorical | MultiDiscrete) else ("mean", "log_std")
-
-
-class BoxToEnv(nn.Module):
-    """Actions of a Box in the environment's units, and clipped to its bounds."""
-
-    low: Tensor
-    high: Tensor
-    centre: Tensor
-    half_width: Tensor
-
-    def __init__(self, action: ActionSpec) -> None:
-        super().__init__()
-        self.is_scaled = any(action.scaled)
-        self.dtype = torch.from_numpy(np.empty(0, action.env_dtype)).dtype
-        self._add_constant("low", action.low, self.dtype)
-        self._add_constant("high", action.high, self.dtype)
-        if self.is_scaled:
-            centre, half_width = action.scale
-            self._add_constant("centre", centre.tolist(), torch.float64)
-            self._add_constant("half_width", half_width.tolist(), torch.float64)
-
-    def _add_constant(self, name: str, values: Sequence[float], dtype: torch.dtype) -> None:
-        self.register_buffer(name, torch.tensor(values, dtype=dtype), persistent=False)
-
-    def forward(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        if self.is_scaled:  # in float64, as `ActionSpec.to_env` rounds
-            actions = (self.centre + self.half_width * actions.double()).to(self.dtype)
-        return actions, torch.minimum(torch.maximum(actions, self.low), self.high)
-
-    def log_deviation(self, log_std: Tensor) -> Tensor:
-        """The log of a standard deviation in the environment's units."""
-        return log_std + self.half_width.log().to(log_std.dtype) if self.is_scaled else log_std
 
 
 def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None:

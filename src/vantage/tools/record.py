@@ -16,7 +16,7 @@ from typing import Any
 
 from vantage._host.extras import needs
 from vantage.agents.agent import Agent
-from vantage.agents.evaluate import action_generator, load_player, shown_game
+from vantage.agents.evaluate import action_generator, load_player, single_game
 from vantage.agents.evaluation_settings import torch_threads
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, VantageError
@@ -87,7 +87,7 @@ def record(run: str | Path | Agent, output: str | Path, *, episodes: int = 1,
     with whole_file(output, ".mp4", ".gif") as path:
         agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes,
                                            seed=seed, trust=trust, objects=objects)
-        with torch_threads(1), closing(shown_game(agent.config, seed)) as envs:
+        with torch_threads(1), closing(single_game(agent.config, seed)) as envs:
             steps = game_steps(agent.model, envs, deterministic=deterministic,
                                generator=action_generator(seed))
             frames = _draw_games(steps, envs, episodes, scores)

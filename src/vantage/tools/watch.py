@@ -10,7 +10,7 @@ import torch
 
 from vantage._host.seeding import derive_seed
 from vantage.agents.agent import load
-from vantage.agents.evaluate import load_player, shown_game
+from vantage.agents.evaluate import load_player, single_game
 from vantage.agents.evaluation_settings import torch_threads
 from vantage.errors import VantageError
 from vantage.learning.evaluation import game_steps
@@ -38,7 +38,7 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     step = agent.step
     generator = torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     window = Window(f"vantage watch {run}", f"without one: vantage record {run} -o video.mp4")
-    game = shown_game(agent.config, derive_seed(seed, "watch", 0))
+    game = single_game(agent.config, derive_seed(seed, "watch", 0))
     with torch_threads(1), closing(window), closing(game) as envs:
         for played in game_steps(agent.model, envs, deterministic=deterministic,
                                  generator=generator):

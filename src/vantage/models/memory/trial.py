@@ -35,22 +35,16 @@ def try_memory(memory: Any, input_size: int) -> None:
     going_on = torch.zeros(_STEPS, _BATCH, dtype=torch.bool)
     outputs, state = _steps(memory.eval(), features, going_on, initial)
     cast(Any, memory).out_features = outputs.shape[-1]
-    _check_repeated(memory, features, initial, outputs)
-    _check_rows(memory, features[0], state, outputs[0])
-    if hasattr(memory, "unroll"):
-        is_first = going_on.clone()
-        is_first[2, 0] = True
-        _check_unroll(memory, features, is_first, state)
-
-
-def _check_repeated(memory: Any, features: Tensor, initial: State, outputs: Tensor) -> None:
-    """Raise NotAMemoryError unless the same steps give the same again, also in training."""
-    going_on = torch.zeros(_STEPS, _BATCH, dtype=torch.bool)
     in_training, _ = _steps(memory.train(), features, going_on, initial)
     if not _equal(outputs, in_training):
         raise NotAMemoryError("step computes other outputs when it is called again with the same "
                               "arguments, in training: it has dropout or other randomness, or keeps "
                               "something on self that belongs into the state")
+    _check_rows(memory, features[0], state, outputs[0])
+    if hasattr(memory, "unroll"):
+        is_first = going_on.clone()
+        is_first[2, 0] = True
+        _check_unroll(memory, features, is_first, state)
 
 
 def _check_rows(memory: Any, features: Tensor, state: State, afresh: Tensor) -> None:
