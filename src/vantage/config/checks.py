@@ -178,9 +178,11 @@ def _cloning_problems(config: Config) -> Iterator[str]:
     own = (isinstance(config.runtime, Sync) and config.algorithm.needs.replay is None
            and config.algorithm.needs.critic == "state")
     if not own:
+        remedy = "clone with one of these, and give that run as init_from"
+        if config.algorithm.needs.critic != "state":
+            remedy = f"train one of these, since {config.algo} cannot start from their weights"
         yield (f"demonstrations={shown_name(source)} are for a2c and ppo under runtime=sync, not "
-               f"{config.algo} under runtime={config.runtime_name}; clone with one of these, and "
-               "give that run as init_from")
+               f"{config.algo} under runtime={config.runtime_name}; {remedy}")
     if source == "":
         yield "demonstrations='' names nothing; give a file or minari:ID"
 
