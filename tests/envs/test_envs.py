@@ -106,6 +106,7 @@ def test_an_image_that_may_be_either_has_its_channels_last():
     (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 5), np.uint8), "shape"),
     (spaces.Dict({"a": spaces.Box(0, 1, (2,))}), {}, "the observation lacks 'a'"),
     (spaces.Dict({"field": spaces.Box(0, 1, (2,))}), {"feild": np.zeros(2)}, r"lacks 'field'; did you mean 'feild'\?$"),
+    (spaces.Tuple([spaces.Discrete(2), spaces.Tuple([spaces.Discrete(2)])]), (0, ()), "the observation lacks '1/0'$"),
     (spaces.Dict({"a": spaces.Box(0, 1, (2,))}), {"a": np.zeros(3)}, "in 'a': .* shape")])
 def test_an_observation_outside_its_space_is_an_error(space, value, says):
     with pytest.raises(ValueError, match=says):

@@ -116,6 +116,23 @@ def test_dict_actions_are_read_as_they_are_nested() -> None:
     assert torch.isfinite(loss)
 
 
+def test_masks_of_each_step_are_read_as_infos_have_them() -> None:
+    envs = make("hybrid_envs:Masked")
+    env = hybrid_envs.Masked()
+    env.goal = 0
+    action = {"throttle": np.array([150, 0]), "gear": 2, "panel": (np.zeros((2, 1)), {"dials": np.array([5, 6])})}
+    episode = {"observations": [np.zeros(3)] * 2, "actions": [action] * 2, "action_masks": [env.masks()] * 3}
+    demos = of_episodes([episode], envs.spec, {})
+    envs.close()
+    assert demos.masks is not None
+    np.testing.assert_array_equal(demos.masks, [[0, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1]] * 2)
+    spec = EnvSpec(SPEC.obs, ActionSpec("multi_discrete", (2, 3)), masked=True)
+    pairs = [([1, 0], [0, 1, 1]), ([0, 1], [1, 0, 0])]
+    masks = of_episodes([{"observations": np.zeros((2, 2)), "actions": [[0, 1], [1, 0]], "action_masks": pairs}], spec,
+                        {}).masks
+    np.testing.assert_array_equal(masks, [[1, 0, 0, 1, 1], [0, 1, 1, 0, 0]])
+
+
 def test_lists_of_the_values_of_each_step_are_read_as_stacked_ones() -> None:
     part = ArraySpec("vector", (2,))
     spec = EnvSpec({"at": part, "way": part}, SPEC.action)

@@ -114,7 +114,8 @@ def test_a_resume_does_not_need_the_weights_again() -> None:
 @pytest.mark.parametrize(("source", "algo", "options", "message"), [
     ({}, "a2c", {"env": "Acrobot-v1"}, r"its actions: \('discrete', \(2,\)\), .*\(3,\)\); .*action_subset"),
     ({}, "a2c", {"env": "tiny:Bandit"}, r"its observations: vector \[4\], of this run: vector \[1\]"),
-    ({}, "acer", {"separate": True}, "its critic: state, of this run: action"),
+    ({}, "acer", {"separate": True}, "the critic of a2c values states, that of acer does not; give weights of acer, or "
+                                     "train an algorithm whose critic values states, such as a2c"),
     ({}, "a2c", {"hidden": "16", "obs_norm": False}, r"network: actor\.torsos\.0\.layers\.0\.weight is \[8, 4\] in the "
                                                      r"file, \[16, 4\] in the network; give hidden=8 obs_norm=True$"),
     ({}, "a2c", {"activation": "relu"}, r"network; give activation='tanh'$"),

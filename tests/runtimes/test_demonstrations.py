@@ -133,7 +133,9 @@ def test_an_agent_records_demonstrations_that_another_clones() -> None:
         ppo(steps=64, demonstrations="games.safetensors")
 
 
-@pytest.mark.parametrize("algo", ["a3c", "acer"])
-def test_other_algorithms_refuse_demonstrations(algo: str) -> None:
-    with pytest.raises(ConfigError, match=f"are for a2c and ppo under runtime=sync, not {algo}"):
+@pytest.mark.parametrize(("algo", "remedy"), [
+    ("a3c", "clone with one of these, and give that run as init_from"),
+    ("acer", "train one of these, since acer cannot start from their weights")])
+def test_other_algorithms_refuse_demonstrations(algo: str, remedy: str) -> None:
+    with pytest.raises(ConfigError, match=f"are for a2c and ppo under runtime=sync, not {algo} .*; {remedy}$"):
         vantage.configure(algo, env="CartPole-v1", demonstrations="some.safetensors")

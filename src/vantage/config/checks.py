@@ -177,9 +177,12 @@ def _on_policy_problems(config: Config) -> Iterator[str]:
     place = (f"for a2c and ppo under runtime=sync, not {config.algo} under "
              f"runtime={config.runtime_name}")
     source = config.cloning.demonstrations
-    if source is not None and not (is_on_policy and needs.critic == "state"):
-        yield (f"demonstrations={shown_name(source)} are {place}; clone with one of these, and "
-               "give that run as init_from")
+    has_critic_of_states = needs.critic == "state"
+    if source is not None and not (is_on_policy and has_critic_of_states):
+        remedy = "clone with one of these, and give that run as init_from"
+        if not has_critic_of_states:
+            remedy = f"train one of these, since {config.algo} cannot start from their weights"
+        yield f"demonstrations={shown_name(source)} are {place}; {remedy}"
     if source == "":
         yield "demonstrations='' names nothing; give a file or minari:ID"
     curiosity = config.exploration.curiosity

@@ -69,7 +69,7 @@ def observer_of(parts: Mapping[Path, Part]) -> Observer:
             try:
                 converted[part.name] = part.convert(part.value(value, path))
             except (KeyError, IndexError, TypeError, ValueError) as error:
-                if isinstance(error, KeyError) and (lack := _lack(value, (path, part.mask or ()))):
+                if isinstance(error, LookupError) and (lack := _lack(value, (path, part.mask or ()))):
                     raise ValueError(lack) from None
                 kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
                 raise ValueError(f"in {part.name!r}: {kind}{error}") from None
@@ -79,14 +79,16 @@ def observer_of(parts: Mapping[Path, Part]) -> Observer:
 
 
 def _lack(obs: Any, paths: Iterable[Path]) -> str:
-    """The first key of `paths` that `obs` lacks, and the similar one that it has; or ''."""
+    """The first key or index of `paths` that `obs` lacks, with a similar key that it has; or ''."""
     for path in paths:
         holder = obs
         for i, key in enumerate(path):
+            missing = "/".join(map(str, path[:i + 1]))
             if isinstance(holder, Mapping) and key not in holder:
-                missing = "/".join(map(str, path[:i + 1]))
                 near = nearest(str(key), map(str, holder), repr)
                 return f"the observation lacks {missing!r}{near}"
+            if isinstance(holder, list | tuple) and key >= len(holder):
+                return f"the observation lacks {missing!r}"
             holder = holder[key]
     return ""
 

@@ -147,13 +147,15 @@ def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
 def typed(value: Any, hint: Any) -> Any:
     """`value`, typed or in text, converted to the type `hint`.
 
-    A list of numbers may be one number, or text with commas. For a text field, a mapping becomes
-    JSON and a sequence a list with commas, as env_kwargs and action_subset are written; a class,
-    a function or another object becomes its name, see `vantage.keys.objects.named`.
+    A list of numbers may be one number, an array, or text with commas; numbers and flags may be
+    those of numpy and torch. For a text field, a mapping becomes JSON and a sequence a list with
+    commas, as env_kwargs and action_subset are written; a class, a function or another object
+    becomes its name, see `vantage.keys.objects.named`.
 
     ValueError names the expected type; ConfigError for a wrong coefficient.
     """
     kinds = kinds_of(hint)
+    value = _of_array(value)
     word = value.lower() if isinstance(value, str) else value
     try:
         if NoneType in kinds and word in (None, "none"):
@@ -181,6 +183,16 @@ def typed(value: Any, hint: Any) -> Any:
     expected = next(_EXPECTED.get(kind, str(kind)) for kind in kinds if kind is not NoneType)
     or_none = " or none" if NoneType in kinds else ""
     raise ValueError(f"{shown(value)} is not {expected}{or_none}")
+
+
+def _of_array(value: Any) -> Any:
+    """The numbers, flags and texts of an array of numpy or torch; other values as they are."""
+    if not hasattr(type(value), "tolist"):
+        return value
+    listed = value.tolist()
+    while isinstance(listed, list) and len(listed) == 1:
+        listed = listed[0]
+    return listed
 
 
 def kinds_of(hint: Any) -> tuple[Any, ...]:

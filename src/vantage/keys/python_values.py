@@ -39,6 +39,8 @@ def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
                           "a class or a function, which is called with the shape of each")
     if value is None and "none" in rules.get("choices", ()):
         return "none"
+    if isinstance(value, bool) and rules.get("choices"):
+        return str(value)  # no choice has this name, so the error lists them
     takes_code = rules.get("open") or name == "env"
     if isinstance(value, _PLAIN) or hasattr(value, "__float__") or takes_code:
         return value

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vantage.envs.actions import action_space, to_row
+from vantage.envs.masks import flat
 from vantage.envs.reader import WHOLE, Reader
 from vantage.errors import ConfigError
 from vantage.learning.act_inputs import read_mask, to_numpy
@@ -58,8 +59,9 @@ def of_episodes(episodes: Sequence[Any], spec: EnvSpec,
 
     Each has `observations` of T or T+1 steps and `actions` of T steps, in the form of the
     environment or of the policy: arrays, or lists of each step's. `rewards`, and `action_masks` of
-    T steps, are optional, but an environment with masks requires these. `kinds` is
-    `EnvConfig.kinds_of_parts`. ConfigError for an episode that does not fit.
+    T or T+1 steps in the forms of `act` or in a list of each step's, are optional, but an
+    environment with masks requires these. `kinds` is `EnvConfig.kinds_of_parts`. ConfigError for an
+    episode that does not fit.
     """
     if not len(episodes):
         raise ConfigError("demonstrations hold no episode; give at least one")
@@ -97,7 +99,13 @@ def _read_episode(episode: Any, spec: EnvSpec, reader: Reader) -> Demonstrations
     if num_obs not in (length, length + 1):
         raise ValueError(f"it has {num_obs} observations and {length} actions; give an "
                          "observation for each action, and the last one if you like")
-    masks = to_numpy(part("action_masks"))
+    masks = part("action_masks")
+    if (isinstance(masks, list) and len(masks) in (length, length + 1)
+            and isinstance(masks[0], Mapping | tuple)):
+        # One for each step, as infos have them.
+        space = action_space(spec.action)
+        masks = np.stack([flat(to_numpy(mask), space) for mask in masks])
+    masks = to_numpy(masks)
     if isinstance(masks, np.ndarray | list):
         masks = masks[:length]
     return checked({name: array[:length] for name, array in obs.items()}, rows, (length,),

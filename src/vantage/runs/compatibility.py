@@ -140,6 +140,11 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
     elif spec.shifts and spec.unshifted.obs == model.spec.unshifted.obs:
         raise ConfigError(f"{start}other numbers are subtracted from its observations; give "
                           f"--obs-shift {shlex.quote(json.dumps(spec.shifts))}")
+    if there.pop("critic") != here.pop("critic"):
+        learns = source.algorithm.needs.critic
+        raise ConfigError(f"{start}the critic of {source.algo} values {learns}s, that of "
+                          f"{config.algo} does not; give weights of {config.algo}, or train an "
+                          f"algorithm whose critic values {learns}s, such as {source.algo}")
     for what, theirs in there.items():
         if theirs != here[what]:
             raise ConfigError(f"{start}its {what}: {theirs}, of this run: {here[what]}; give "
