@@ -192,6 +192,8 @@ def test_the_networks_of_all_parts_are_named() -> None:
     policy = PolicyConfig(network="my:Net", memory="gru", memory_size=8)
     assert networks_in_words(policy, spec) == "my:Net for eye, mlp for sign, then gru of 8"
     assert networks_in_words(policy, replace(spec, obs=spec.obs["sign"])) == "my:Net, then gru of 8"
+    policy = PolicyConfig(network="my:Net", separate=True, critic_obs="eye")  # the actor has no image
+    assert networks_in_words(policy, spec) == "my:Net for sign, my:Net for eye of the critic alone"
 
 
 @pytest.mark.parametrize(("name", "norm", "message"), [

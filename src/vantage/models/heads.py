@@ -155,8 +155,10 @@ def check_bounds(action: ActionSpec, option: str, remedy: str, *, differ: bool =
     """ConfigError for `option` unless a Box has all bounds, which may have to differ."""
     if not all(is_bounded(low, high) and (low < high or not differ)
                for low, high in zip(action.low, action.high, strict=True)):
-        raise ConfigError(f"{option} needs finite action bounds, at most {WIDEST:g} apart, but "
-                          f"these are low={action.low}, high={action.high}; use {remedy}")
+        different = "different, " if differ else ""
+        raise ConfigError(f"{option} needs {different}finite action bounds, at most {WIDEST:g} "
+                          f"apart, but these are low={action.low}, high={action.high}; use "
+                          f"{remedy}")
 
 
 class AdvantageHead(nn.Module):

@@ -228,10 +228,11 @@ def side_by_side(parts: Sequence[Tensor]) -> Tensor:
 
 def networks_in_words(policy: PolicyConfig, spec: EnvSpec) -> str:
     """The torso of each input, and the memory behind them."""
-    beside_image = any(part.kind == "image" for part in spec.parts)
     torsos = []
     of_critic = critic_places(policy, spec)
     for group in group_parts(policy, spec):
+        beside_image = any(part.kind == "image" for place, part in enumerate(spec.parts)
+                           if place not in of_critic or group.places[0] in of_critic)
         name = torso_name(policy.network, group.spec, beside_image=beside_image)
         if spec.keys:
             keys = [spec.keys[place] for place in sorted(group.places)]
