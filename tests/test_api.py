@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from conftest import train_shortly
 from tiny import Bandit
@@ -23,6 +24,7 @@ from vantage.config.algorithms import ALGORITHMS
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Sync
 from vantage.envs.config import EnvConfig
+from vantage.errors import ConfigError
 from vantage.learning.config import CloningConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
 from vantage.tools.search.worker import Worker
@@ -187,3 +189,12 @@ def test_a_search_from_python_returns_its_trials_best_first(
     assert result.config.optimizer.lr == result.best.keys["lr"] and result.config.env.id == "tiny:Bandit"
     with pytest.raises(vantage.ConfigError, match=r"^grid: unknown key 'lrr'; did you mean lr"):
         vantage.search("a2c", env=Bandit, grid={"lrr": [1]}, **keys)
+
+
+@pytest.mark.parametrize("name", ["episodes", "seed", "num_envs"])
+@pytest.mark.parametrize("number", ["3", 1.5, [2]])
+def test_numbers_of_games_are_whole(name: str, number: object, cartpole_run: Path) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"{name}={number!r} is not a whole number")):
+        vantage.evaluate(cartpole_run, **{name: number})
+    games = {"episodes": 1, "seed": 1, name: np.int64(2)}
+    assert vantage.evaluate(cartpole_run, **games).episodes == games["episodes"]

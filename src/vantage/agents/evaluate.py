@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -240,7 +241,10 @@ def _loaded_already(agent: Agent, call: str, checkpoint: str | int,
 
 
 def check_games(episodes: int, seed: int, num_envs: int | None = None) -> None:
-    """ConfigError for numbers out of range."""
+    """ConfigError for what is no whole number, or out of range."""
+    for name, number in {"episodes": episodes, "seed": seed, "num_envs": num_envs or 1}.items():
+        if not isinstance(number, Integral):
+            raise ConfigError(f"{name}={number!r:.80} is not a whole number")
     if episodes < 1:
         raise ConfigError(f"episodes={episodes} is below 1")
     if episodes > 10**6:  # the limit of the key eval_episodes
