@@ -149,7 +149,7 @@ _PPO = {
     "LunarLander-v3": Defaults(
         {"num_envs": 16, "epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "entropy_coef": 0.01,
          "value_coef": 0.5},
-        "measured on three seeds, results/ppo-LunarLander-v3"),
+        "measured on ten seeds, results/ppo-LunarLander-v3"),
     "BipedalWalker-v3": Defaults(
         {"memory": "none", "norm": "none", "num_envs": 16, "rollout_length": 256, "epochs": 8,
          "minibatch_size": 128, "gae_lambda": 0.95, "lr": "linear:5e-4:0", "log_std_init": 0.0,
