@@ -145,7 +145,7 @@ _PPO = {
          "entropy_coef": 0.0},
         "compared on four seeds, results/log/control.md. Without max_kl, late updates of a KL "
         "divergence above 0.2 ruin the policy for a while"),
-    "Acrobot-v1": Defaults({"steps": 300_000}, "measured on three seeds, results/ppo-Acrobot-v1"),
+    "Acrobot-v1": Defaults({"steps": 300_000}, "measured on ten seeds, results/ppo-Acrobot-v1"),
     "LunarLander-v3": Defaults(
         {"num_envs": 16, "epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "entropy_coef": 0.01,
          "value_coef": 0.5},
