@@ -1,4 +1,4 @@
-"""Values of keys that Python programs give: those of numpy and torch, and flags where a name belongs."""
+"""Values of keys from Python: those of numpy and torch, and flags where a name belongs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,27 @@ from vantage.models.config import PolicyConfig
 
 
 @pytest.mark.parametrize(("key", "given", "taken"), [
-    ("separate", np.bool_(True), True), ("tensorboard", torch.tensor(False), False), ("steps", np.int64(64), 64),
-    ("steps", torch.tensor([64]), 64), ("lr", torch.tensor(0.5), 0.5), ("gamma", np.array([0.5]), 0.5),
-    ("hidden", np.array([8, 16]), (8, 16)), ("hidden", torch.tensor([8]), (8,)), ("max_kl", np.float64(0.5), 0.5),
-    ("action_subset", np.array([0, 1]), "0,1"), ("distribution", np.str_("beta"), "beta")])
+    ("separate", np.bool_(True), True),
+    ("tensorboard", torch.tensor(False), False),
+    ("steps", np.int64(64), 64),
+    ("steps", torch.tensor([64]), 64),
+    ("lr", torch.tensor(0.5), 0.5),
+    ("gamma", np.array([0.5]), 0.5),
+    ("hidden", np.array([8, 16]), (8, 16)),
+    ("hidden", torch.tensor([8]), (8,)),
+    ("max_kl", np.float64(0.5), 0.5),
+    ("action_subset", np.array([0, 1]), "0,1"),
+    ("distribution", np.str_("beta"), "beta")])
 def test_numbers_flags_and_lists_may_be_those_of_numpy_and_torch(key: str, given: Any, taken: Any) -> None:
     value = configure("ppo", env="CartPole-v1", **{key: given}).flat()[key]
     assert value == taken and type(value) is type(taken)
 
 
 def test_fields_of_groups_and_algorithms_take_numpys_numbers_too() -> None:
-    assert PolicyConfig(separate=np.bool_(True), hidden=np.array([8])) == PolicyConfig(separate=True, hidden=(8,))  # type: ignore[arg-type]
-    assert PPO(epochs=np.int64(2), advantage_norm=np.bool_(False)) == PPO(epochs=2, advantage_norm=False)  # type: ignore[arg-type]
+    network: dict[str, Any] = {"separate": np.bool_(True), "hidden": np.array([8])}
+    assert PolicyConfig(**network) == PolicyConfig(separate=True, hidden=(8,))
+    passes: dict[str, Any] = {"epochs": np.int64(2), "advantage_norm": np.bool_(False)}
+    assert PPO(**passes) == PPO(epochs=2, advantage_norm=False)
 
 
 @pytest.mark.parametrize("flag", [np.bool_(True), torch.tensor(True)])

@@ -179,9 +179,9 @@ class Agent:
         joined by "/" for Dict spaces. Atari policies, and policies of earlier versions, accept only
         the second form. Box actions are in the environment's units and not clipped. Actions of Dict
         and Tuple spaces are those that the environment takes: nested as its space, with the types
-        and numbers of its parts. A batch has one more axis in each part. Actions of other spaces are
-        those that `make_env` takes: flat, and choices count from 0; the environment itself may need
-        its space's shape, and its `start` added.
+        and numbers of its parts. A batch has one more axis in each part. Actions of other spaces
+        are those that `make_env` takes: flat, and choices count from 0; the environment itself may
+        need its space's shape, and its `start` added.
 
         Parts that only the critic saw (critic_obs) have no effect and may be left out; in a Tuple,
         None may stand for them.

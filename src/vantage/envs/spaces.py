@@ -69,7 +69,8 @@ def observer_of(parts: Mapping[Path, Part]) -> Observer:
             try:
                 converted[part.name] = part.convert(part.value(value, path))
             except (KeyError, IndexError, TypeError, ValueError) as error:
-                if isinstance(error, LookupError) and (lack := _lack(value, (path, part.mask or ()))):
+                paths = (path, part.mask or ())
+                if isinstance(error, LookupError) and (lack := _lack(value, paths)):
                     raise ValueError(lack) from None
                 kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
                 raise ValueError(f"in {part.name!r}: {kind}{error}") from None
