@@ -3,8 +3,8 @@
 PYTHON ?= python3
 
 # Not ?=: the shell's own ENV, if set, is a file for sh to read and no environment to train on.
-ALGO = ppo
 ENV = Pong
+ALGO = $(if $(filter Pong pong,$(ENV)),pong-fast,ppo)
 MINUTES = 10
 SEED = 0
 ARGS =

@@ -87,7 +87,7 @@ VANTAGE_PPO: dict[str, tuple[str, str, dict[str, Any]]] = {
                            {**PPO_WORK, "num_workers": 2, "precision": "bfloat16"}),
     "ppo-large": ("ppo", "Vantage, the same work in batches of 32 x 32", {**PPO_WORK, "num_envs": 32,
                                                                         "rollout_length": 32}),
-    "ppo-default": ("ppo", "Vantage, all its own defaults", {}),
+    "pong-fast": ("pong-fast", "Vantage, its preset for Pong", {}),
 }
 PFRL = {"pfrl": "PFRL's A3C, one environment a worker, rollouts of 20"}
 CONTESTANTS = {"a2c": {**SB3, **PFRL, **{name: title for name, (_, title, _) in VANTAGE.items()}},

@@ -276,10 +276,8 @@ def test_a_whole_config_can_be_given_again() -> None:
     ("acer", "Pong", {}, {"num_envs": 16, "steps": 1_000_000, "norm": "layer", "frame_stack": 2}),
     ("acer", "LunarLander-v3", {"num_envs": 3}, {"num_envs": 3, "lr": "linear:1e-3:0", "steps": 300_000}),
     ("ppo", "Breakout", {}, {"num_envs": 32, "minibatch_size": 128, "memory": "lstm"}),
-    ("ppo", "Pong", {}, {"num_envs": 32, "minibatch_size": 256, "memory": "none", "epochs": 3, "past_rollouts": 0,
-                         "short_episode_steps": 100}),
-    ("ppo", "Pong", {"runtime": "ray"}, {"epochs": 3, "num_envs": 0, "envs_per_worker": 32}),
-    ("ppo", "Pong", {"runtime": "ray", "epochs": 2}, {"epochs": 2}),
+    ("ppo", "Pong", {"runtime": "ray"}, {"epochs": 2, "num_envs": 0, "envs_per_worker": 32}),
+    ("ppo", "Pong", {"runtime": "ray", "epochs": 3}, {"epochs": 3}),
     ("a2c", "Pendulum-v1", {"eval_every": 7}, {"num_envs": 16, "lr": "linear:3e-3:0", "eval_every": 7}),
 ])
 def test_defaults_are_the_familys_then_the_environments_then_the_algorithms_own(
@@ -289,9 +287,16 @@ def test_defaults_are_the_familys_then_the_environments_then_the_algorithms_own(
 
 
 def test_a_game_has_the_same_defaults_by_each_of_its_classic_names() -> None:
-    short, long = (configure("ppo", env=env).flat() for env in ("Pong", "PongNoFrameskip-v4"))
-    assert short | {"env": long["env"]} == long and short["steps"] == 1_200_000
-    assert configure("ppo", env="Pong", atari_protocol="machado").run.steps > 1_200_000, "measured on classic Pong"
+    short, long = (configure("acer", env=env).flat() for env in ("Pong", "PongNoFrameskip-v4"))
+    assert short | {"env": long["env"]} == long and short["steps"] == 1_000_000
+    assert configure("acer", env="Pong", atari_protocol="machado").run.steps > 1_000_000, "measured on classic Pong"
+
+
+def test_ppo_has_one_set_of_defaults_for_all_atari_games() -> None:
+    pong, *others = (configure("ppo", env=game).flat()
+                     for game in ("Pong", "Breakout", "SpaceInvaders", "Qbert", "BeamRider", "Seaquest", "MsPacman", "Asteroids"))
+    for other in others:
+        assert pong | {"env": other["env"]} == other
 
 
 def test_an_algorithm_is_named_once() -> None:

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vantage.config.presets.measured import PONG_FAST
-
 
 @dataclass(frozen=True, slots=True)
 class GamePreset:
@@ -24,7 +22,13 @@ class GamePreset:
 GAMES: Mapping[str, GamePreset] = {
     "pong-fast": GamePreset(
         "PPO for Pong in minutes: small images, an entropy bonus that ends late", "ppo", "Pong",
-        PONG_FAST.values, PONG_FAST.source),
+        {"steps": 1_200_000, "screen_size": "64", "memory": "none", "frame_stack": 2,
+         "rollout_length": 64, "epochs": 3, "minibatch_size": 256, "short_episode_steps": 100,
+         "lr": "linear:5e-4:0", "gae_lambda": 0.95, "advantage_norm": True, "value_coef": 1.0,
+         "entropy_coef": "piecewise:0=0.02,20%=0.012,50%=0.008,75%=0.002,100%=0"},
+        "measured on ten seeds, results/ppo-Pong. The entropy bonus stays until the policy has "
+        "found a shot that the opponent cannot return; where it ends earlier, some seeds only keep "
+        "the ball in play"),
 }
 
 

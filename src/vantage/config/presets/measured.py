@@ -100,16 +100,6 @@ _EVERY = {
 _PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_size": 64,
                "lr": "linear:1e-3:0"}
 
-PONG_FAST = Defaults(
-    {"steps": 1_200_000, "screen_size": "64", "memory": "none", "frame_stack": 2,
-     "rollout_length": 64, "epochs": 3, "minibatch_size": 256, "short_episode_steps": 100,
-     "lr": "linear:5e-4:0", "gae_lambda": 0.95, "advantage_norm": True, "value_coef": 1.0,
-     "entropy_coef": "piecewise:0=0.02,20%=0.012,50%=0.008,75%=0.002,100%=0"},
-    "measured on ten seeds, results/ppo-Pong. The entropy bonus stays until the policy has found a "
-    "shot that the opponent cannot return; where it ends earlier, some seeds only keep the ball in "
-    "play")
-"""PPO's values for Pong alone, which the preset pong-fast has."""
-
 _PPO = {
     "classic": Defaults(_PPO_VECTOR,
                         "measured on three seeds, results/ppo-CartPole-v1 and "
@@ -138,7 +128,6 @@ _PPO = {
                       "measured on Breakout, results/log/breakout.md: 64 pixels, normalised "
                       "advantages, frames instead of an LSTM and minibatches of 256 learn more "
                       "slowly"),
-    "Pong": PONG_FAST,
     "Pendulum-v1": Defaults(
         # A deviation of 1 in the environment's units, half of the bounds.
         {"distribution": "gaussian", "log_std_init": -0.693, "gamma": 0.97, "max_kl": 0.03,
