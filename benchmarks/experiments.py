@@ -32,7 +32,8 @@ BOOKKEEPING = frozenset((
 """Keys that do not change what is learned in how many steps; the length of schedules is compared apart."""
 
 NEWER = {"obs_as": (), "obs_sets": (), "one_hot": (), "torsos": (),
-         "scale_actions": ("Pendulum-v1",), "std_lr_scale": ()}
+         "scale_actions": ("Pendulum-v1",), "std_lr_scale": (),
+         "bounds_coef": ("Pendulum-v1", "BipedalWalker-v3")}
 """Keys that older configs lack, and the environments of results/ where their default now has another effect than
 then: bounds of actions other than [-1, 1]. The folders with discrete or nested observations have these keys."""
 

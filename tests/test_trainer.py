@@ -127,7 +127,7 @@ OTHER_NUMBERS: dict[str, dict[str, float]] = {
     "ppo": {"gamma": 0.9, "gae_lambda": 0.8, "entropy_coef": 0.1, "value_coef": 0.7, "epochs": 5, "minibatch_size": 4,
             "clip": 0.1, "value_clip": 0.01, "max_kl": 0.001},
     "acer": {"gamma": 0.9, "entropy_coef": 0.1, "value_coef": 0.7, "truncation": 1.5, "trust_region": 0.01,
-             "average_decay": 0.5, "critic_samples": 2, "burn_in": 0}}
+             "average_decay": 0.5, "critic_samples": 2, "bounds_coef": 0.1, "burn_in": 0}}
 
 
 @pytest.mark.parametrize(("algo", "workers"), [("a2c", 1), ("ppo", 2), ("acer", 1)])

@@ -43,10 +43,11 @@ class ContinuousCase:
 
     def gradients(self, **options: object) -> tuple[Tensor, ...]:
         keywords = {"gamma": GAMMA, "truncation": 1.2, "bias_correction": True, "trust_region": 0.4, "value_coef": 0.7,
-                    "entropy_coef": 0.05, "fixed_deviation": self.fixed_deviation} | options
+                    "entropy_coef": 0.05, "bounds_coef": 0.0, "fixed_deviation": self.fixed_deviation} | options
         loss, _ = continuous_acer_loss(  # type: ignore[arg-type]
-            Gaussian(D), self.params, self.average, self.behaviour, self.values, self.q_taken, self.q_drawn,
-            self.actions, self.drawn, self.rewards, self.terminated, self.keep, self.valid, **keywords)
+            Gaussian(D, (-1.0, -4.0), (1.0, math.inf)), self.params, self.average, self.behaviour, self.values,
+            self.q_taken, self.q_drawn, self.actions, self.drawn, self.rewards, self.terminated, self.keep,
+            self.valid, **keywords)
         return torch.autograd.grad(loss, [self.params, self.values, self.q_taken])
 
 
@@ -111,9 +112,23 @@ def test_traces_of_many_dimensions_are_the_roots_of_their_weights() -> None:
     loss, _ = continuous_acer_loss(
         gaussian, params, params, behaviour, torch.zeros(3, 1, dtype=torch.float64), q, zero, log_std, log_std, rewards,
         ~yes, yes, yes, gamma=1.0, truncation=1.0, bias_correction=False, trust_region=None, value_coef=1.0,
-        entropy_coef=0.0, fixed_deviation=True)
+        entropy_coef=0.0, bounds_coef=0.0, fixed_deviation=True)
     trace = math.exp(-0.5 * 2.5**2)  # ρ^(1/D) of the action 0: each dimension has the same density ratio
     torch.testing.assert_close(torch.autograd.grad(loss, q)[0][0, 0], torch.tensor(-trace / 2, dtype=torch.float64))
+
+
+def test_means_beyond_their_bounds_are_drawn_back() -> None:
+    """The gradient of c (|μ| - 1.1)² at valid steps, for the action between -1 and 1; the other has one bound."""
+    c, coef = ContinuousCase(3), 0.3
+    with torch.no_grad():
+        c.params[0, 0, 0], c.params[1, 2, 0], c.params[2, 0, 1], c.params[2, 1, 0] = 1.5, -3.0, 50.0, 9.0
+    with_bounds, without = c.gradients(bounds_coef=coef), c.gradients()
+    expected = torch.zeros_like(c.params)
+    expected[0, 0, 0] = coef * 2 * (1.5 - 1.1) / c.valid.sum()
+    expected[1, 2, 0] = -coef * 2 * (3.0 - 1.1) / c.valid.sum()
+    assert not c.valid[2, 1]
+    torch.testing.assert_close(with_bounds[0] - without[0], expected)
+    assert all(torch.equal(x, y) for x, y in zip(with_bounds[1:], without[1:], strict=True))
 
 
 def test_weights_of_actions_that_were_all_but_impossible_stay_finite() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 import vantage
 from vantage.algorithms.acer_losses import continuous_acer_loss, discrete_acer_loss
 from vantage.algorithms.interface import Update
+from vantage.config.flat import of_run
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -25,6 +26,7 @@ DISCRETE = EnvSpec(ArraySpec("vector", (6,)), ActionSpec("discrete", (A,)), mask
 BOX = EnvSpec(ArraySpec("vector", (6,)), ActionSpec("box", (2,), (-1.0,) * 2, (1.0,) * 2))
 SWITCHES: dict[str, Any] = {"truncation": 1.2, "bias_correction": True, "trust_region": 0.05, "value_coef": 0.75,
                             "entropy_coef": 0.125, "gamma": 0.5}
+BOUNDS_COEF = 0.25
 CHANGES: list[dict[str, Any]] = [{}, {"truncation": None}, {"bias_correction": False}, {"trust_region": None}]
 
 
@@ -83,8 +85,10 @@ def test_the_dueling_critic_is_v_plus_the_advantage_less_its_mean_over_draws_fro
 
     With std=fixed the trust region leaves the deviation out.
     """
-    case = Case(BOX, critic_samples=critic_samples, std=std, **options)
+    case = Case(BOX, critic_samples=critic_samples, std=std, bounds_coef=BOUNDS_COEF, **options)
     model, rollout = case.model, case.rollout
+    with torch.no_grad():
+        model.policy_head.linear.weight.mul_(300)  # means beyond the bounds
     params, features = case.unrolled(model)
     values, params, features = model.state_values(features, params), params[:-1], features[:-1]
     drawn, *others = model.distribution.sample(params.expand(critic_samples + 1, *params.shape),
@@ -93,5 +97,12 @@ def test_the_dueling_critic_is_v_plus_the_advantage_less_its_mean_over_draws_fro
     q_taken, q_drawn = (base + model.action_advantages(features, actions) for actions in (rollout.actions, drawn))
     case.assert_loss_is(continuous_acer_loss(
         model.distribution, params, case.average_params, rollout.behaviour, values, q_taken, q_drawn, rollout.actions,
-        drawn, rollout.rewards, rollout.terminated, rollout.keep, rollout.valid, fixed_deviation=std == "fixed",
+        drawn, rollout.rewards, rollout.terminated, rollout.keep, rollout.valid, bounds_coef=BOUNDS_COEF,
+        fixed_deviation=std == "fixed",
         **SWITCHES | options)[0])
+
+
+def test_an_older_run_goes_on_without_the_term_that_its_loss_did_not_have() -> None:
+    acer, a2c = (vantage.configure(algo, env="Pendulum-v1").flat() for algo in ("acer", "a2c"))
+    assert acer.pop("bounds_coef") == 0.5 and of_run(acer)["bounds_coef"] == 0
+    assert "bounds_coef" not in of_run(a2c)

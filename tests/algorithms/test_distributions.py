@@ -193,10 +193,10 @@ def test_masked_actions_are_never_taken_and_get_no_gradient(kind: str) -> None:
     (ActionSpec("discrete", (4,)), Categorical(4), 4),
     (ActionSpec("multi_discrete", SIZES), MultiDiscrete(SIZES), 9),
     (ActionSpec("multi_discrete", (2, 2, 2)), MultiDiscrete((2, 2, 2)), 6),
-    (ActionSpec("box", (2,), (-1.0, -1.0), (1.0, 1.0)), Gaussian(2), 4),
+    (ActionSpec("box", (2,), (-1.0, -1.0), (1.0, 1.0)), Gaussian(2, (-1.0, -1.0), (1.0, 1.0)), 4),
     (ActionSpec("joint", (4,), (0.0, -1.0, -1.0), (3.0, 1.0, 1.0), (), {
         "a": ActionSpec("discrete", (4,)), "b": ActionSpec("box", (2,), (-1.0, -1.0), (1.0, 1.0))}),
-     Joint((MultiDiscrete((4,)), Gaussian(2))), 8),
+     Joint((MultiDiscrete((4,)), Gaussian(2, (-1.0, -1.0), (1.0, 1.0)))), 8),
 ])
 def test_every_kind_of_action_has_its_distribution(action: ActionSpec, expected: Distribution, num_params: int) -> None:
     distribution = make_distribution(action)

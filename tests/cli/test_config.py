@@ -292,13 +292,6 @@ def test_a_game_has_the_same_defaults_by_each_of_its_classic_names() -> None:
     assert configure("acer", env="Pong", atari_protocol="machado").run.steps > 1_000_000, "measured on classic Pong"
 
 
-def test_ppo_has_one_set_of_defaults_for_all_atari_games() -> None:
-    pong = configure("ppo", env="Pong").flat()
-    for game in ("Breakout", "SpaceInvaders", "Qbert", "BeamRider", "Seaquest", "MsPacman", "Asteroids"):
-        other = configure("ppo", env=game).flat()
-        assert pong | {"env": other["env"]} == other
-
-
 def test_an_algorithm_is_named_once() -> None:
     with pytest.raises(ConfigError, match="algo=ppo beside a2c; name the algorithm once, as the first argument"):
         configure("a2c", env="CartPole-v1", algo="ppo")

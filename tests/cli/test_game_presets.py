@@ -26,6 +26,13 @@ def test_pong_fast_is_ppo_on_pong_with_values_that_other_games_do_not_have() -> 
     assert "pong-fast" in catalogue()["presets"]
 
 
+def test_ppo_has_one_set_of_defaults_for_all_atari_games() -> None:
+    pong = vantage.configure("ppo", env="Pong").flat()
+    for game in ("Breakout", "SpaceInvaders", "Qbert", "BeamRider", "Seaquest", "MsPacman", "Asteroids"):
+        other = vantage.configure("ppo", env=game).flat()
+        assert pong | {"env": other["env"]} == other
+
+
 def test_the_command_and_python_read_a_preset_alike_and_other_values_override_it() -> None:
     fast = vantage.configure("pong-fast")
     assert on_the_command_line("pong-fast") == fast == vantage.configure("pong-fast", env="Pong")

@@ -16,7 +16,7 @@ from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Tensor
 
     from vantage.types import Rollout
 
@@ -51,6 +51,9 @@ class ACER:
     critic_samples: int = key(5,
                               "actions sampled for the dueling critic; with continuous actions, "
                               "for its mean", low=1, high=10_000)
+    bounds_coef: Coefficient = key(0.5,
+                                   "with continuous actions, weight of how far their means lie "
+                                   "beyond the bounds", low=0)
     burn_in: int = key(0,
                        "replayed steps that only warm the memory up; the first of each rollout, "
                        "with a memory", low=0, high=10**6)
@@ -110,10 +113,10 @@ class ACER:
                 behaviour_logits=rollout.behaviour, average_logits=average_params, logits=params,
                 q_values=model.action_values(features), **shared)
         return self._continuous_loss(model, params, features, average_params, rollout.behaviour,
-                                     update.generator, shared)
+                                     update, shared)
 
     def _continuous_loss(self, model: Model, params: Tensor, features: Tensor,
-                         average_params: Tensor, behaviour: Tensor, generator: Generator,
+                         average_params: Tensor, behaviour: Tensor, update: Update,
                          shared: dict[str, Any]) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The loss with Q̃(x, a) = V(x) + A(x, a) - mean of A(x, u) over sampled actions u ~ π."""
         import torch
@@ -123,11 +126,12 @@ class ACER:
 
         distribution = model.distribution
         assert isinstance(distribution, Gaussian)
+        assert update.generator is not None
         values = model.state_values(features, params)
         features = features[:-1]
         params = params[:-1]
         repeated = params.expand(self.critic_samples + 1, *params.shape)
-        drawn, *samples = distribution.sample(repeated, generator)
+        drawn, *samples = distribution.sample(repeated, update.generator)
         sampled_advantages = [model.action_advantages(features, sample) for sample in samples]
         base = values[:-1] - torch.stack(sampled_advantages).mean(0)
         return continuous_acer_loss(
@@ -139,5 +143,6 @@ class ACER:
             q_taken=base + model.action_advantages(features, shared["actions"]),
             q_drawn=base + model.action_advantages(features, drawn),
             drawn=drawn,
+            bounds_coef=update.at(self.bounds_coef),
             fixed_deviation=model.fixed_deviation,
             **shared)

@@ -101,14 +101,17 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
                          keep: Bool[Tensor, "T B"], valid: Bool[Tensor, "T B"], *, gamma: float,
                          truncation: float | None, bias_correction: bool,
                          trust_region: float | None, value_coef: float, entropy_coef: float,
-                         fixed_deviation: bool) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
+                         bounds_coef: float, fixed_deviation: bool) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one rollout of a Gaussian policy with a stochastic dueling critic, and metrics.
 
     g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_opc - V)
         + [1 - c/ρ(a')]₊ ∇_φ log f(a') (Q̃(a') - V) + β ∇_φ H(f),  a' ~ π
-    L = mean_t[ -Σ φ z* + value_coef (½ (Q_ret - Q̃(a_t))² + ½ (V_target - V)²) ]
-                                                                         section 5, algorithm 3
+    L = mean_t[ -Σ φ z* + value_coef (½ (Q_ret - Q̃(a_t))² + ½ (V_target - V)²)
+                + bounds_coef e(φ) ]                                     section 5, algorithm 3
     V_target = min(1, ρ) (Q_ret - Q̃(a_t)) + V                                            eq. 14
+
+    The excess e of the means over the bounds, `Gaussian.excess`, is not in the paper: far beyond
+    them all samples are clipped to the same action, and no gradient leads back.
 
     Q_ret has traces min(1, ρ^(1/D)), Q_opc traces of 1. `drawn` are the a'; `q_taken` and `q_drawn`
     are the dueling network's Q̃ of the actions taken and drawn. With `fixed_deviation` the
@@ -148,7 +151,8 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
     value_loss = 0.5 * masked_mean(q_errors + value_errors, valid)
     metrics = _metrics(policy_loss, value_loss, entropies.detach(), divergences.detach(), bounded,
                        rho_taken, q_taken, q_ret, valid)
-    return policy_loss + value_coef * value_loss, metrics
+    loss = policy_loss + value_coef * value_loss
+    return loss + bounds_coef * masked_mean(distribution.excess(params), valid), metrics
 
 
 def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tensor, keep: Tensor,

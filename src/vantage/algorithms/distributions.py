@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
@@ -24,6 +25,9 @@ x, so that probabilities of allowed actions are exact. Unlike -inf it gives no N
 in entropy and gradients."""
 
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+
+_SLACK = 1.1
+"""Half widths from the centre of a Box at which `Gaussian.excess` begins."""
 
 Params = Float[Tensor, "*batch P"]
 PerRow = Float[Tensor, "*batch"]
@@ -123,6 +127,9 @@ class Gaussian:
     """
 
     size: int
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    """Bounds of the actions, -inf and inf where there are none; () for all infinite."""
 
     @property
     def num_params(self) -> int:
@@ -149,3 +156,19 @@ class Gaussian:
         log_ratio = log_std_p - log_std_q
         distance = ((mean_p - mean_q) * (-log_std_q).exp()).square()
         return (0.5 * ((2 * log_ratio).exp() + distance - 1) - log_ratio).sum(-1)
+
+    def excess(self, params: Params) -> PerRow:
+        """How far the means lie beyond the bounds.
+
+        Σ_i max(0, |μ_i - c_i| / h_i - 1.1)²  over bounds with centre c_i and half width h_i
+        """
+        mean = params.chunk(2, -1)[0]
+        if not self.low:
+            return mean.new_zeros(mean.shape[:-1])
+        low = np.array(self.low)
+        high = np.array(self.high)
+        bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
+        centers = mean.new_tensor(np.where(bounded, low / 2 + high / 2, 0))
+        half_widths = mean.new_tensor(np.where(bounded, high / 2 - low / 2, np.inf))
+        distances = (mean - centers).abs() / half_widths
+        return F.relu(distances - _SLACK).square().sum(-1)

@@ -72,7 +72,7 @@ def make_distribution(action: ActionSpec, bounded: str = "gaussian") -> Distribu
                 else make_distribution(part, bounded) for part in action.parts.values()]
             return Joint(tuple(parts))
     if bounded == "gaussian":
-        return Gaussian(action.sizes[0])
+        return Gaussian(action.sizes[0], *action.policy_bounds)
     kind = Beta if bounded == "beta" else SquashedGaussian
     return kind(*action.policy_bounds)
 

@@ -52,6 +52,8 @@ def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
     if not all(name in values for name in CORE):
         return dict(values)
     whole = {**_OLDER, **values}
+    if "critic_samples" in values:  # of ACER
+        whole.setdefault("bounds_coef", 0.0)
     if values.get("runtime") in ("hogwild", "ray") and "envs_per_worker" not in values:
         # `num_envs` was of each worker.
         whole |= {"num_envs": 0, "envs_per_worker": values["num_envs"]}

@@ -174,11 +174,9 @@ _ACER = {
                             "measured, results/acer-CartPole-v1"),
     "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
     "Pendulum-v1": Defaults({"steps": 400_000, "gamma": 0.97, "log_std_init": 0.0,
-                             "distribution": "gaussian", "squash_mean": True,
-                             "scale_actions": False, "entropy_coef": 0.0},
-                            "measured, results/acer-Pendulum-v1. Without squash_mean the means of "
-                            "some seeds grow to ten times the bounds, where all samples are "
-                            "clipped to the same torque"),
+                             "distribution": "gaussian", "scale_actions": False,
+                             "entropy_coef": 0.0},
+                            "measured, results/acer-Pendulum-v1"),
     "LunarLander-v3": Defaults({"steps": 600_000, "reward_norm": True, "reward_scale": 1.0},
                                "measured, results/acer-LunarLander-v3. After 300k steps some "
                                "seeds still crash on every second landing"),

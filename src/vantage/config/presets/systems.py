@@ -73,7 +73,7 @@ SYSTEMS: Mapping[str, System] = {
                   "average_decay": 0.99, "replay_size": 600_000, "init": "kaiming"},
         "others": {"hidden": (256,), "activation": "relu", "separate": True, "rollout_length": 50,
                    "gamma": 0.9, "entropy_coef": 1e-4, "truncation": 5, "average_decay": 0.995,
-                   "critic_samples": 5, "std": "fixed", "log_std_init": -0.6,
+                   "critic_samples": 5, "bounds_coef": 0, "std": "fixed", "log_std_init": -0.6,
                    "replay_size": 250_000, "reward_scale": 0.125}}),
     # The same, branches A3C_Atari and A3C_Continuous.
     "a3c-acer-pytorch-a3c": System("the same system's recurrent A3C, and its continuous one", {
