@@ -79,13 +79,13 @@ _EVERY = {
     "MountainCar-v0": Defaults(
         {"num_envs": 16, "gae_lambda": 0.98, "entropy_coef": 0.01, "steps": 1_000_000},
         "measured with a2c, results/a2c-MountainCar-v0"),
-    **dict.fromkeys(("LunarLander-v3", "LunarLanderContinuous-v3"), Defaults(
+    "LunarLander-v3": Defaults(
         {"num_envs": 8, "rollout_length": 64, "lr": "linear:7e-4:0", "value_coef": 2.0,
          "reward_norm": False, "reward_scale": 0.02,
          "gae_lambda": "piecewise:0=0.8,20%=0.85,35%=0.95,45%=1", "steps": 1_000_000},
         "measured over 1M steps, results/a2c-LunarLander-v3 and results/a3c-LunarLander-v3. "
         "gae_lambda starts low, because with long returns the policy first learns to hover. It "
-        "rises once the policy lands, because the critic's bias would make it forget landing")),
+        "rises once the policy lands, because the critic's bias would make it forget landing"),
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured with a2c, results/a2c-Acrobot-v1"),
     "BipedalWalker-v3": Defaults(
         {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16,
@@ -99,6 +99,8 @@ _EVERY = {
 
 _PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_size": 64,
                "lr": "linear:1e-3:0"}
+_PPO_LANDER = {"num_envs": 16, "epochs": 4, "gamma": 0.999, "gae_lambda": 0.98,
+               "entropy_coef": 0.01, "value_coef": 0.5}
 
 _PPO = {
     "classic": Defaults(_PPO_VECTOR,
@@ -139,10 +141,10 @@ _PPO = {
         "measured on ten seeds, results/ppo-MountainCarContinuous-v0. Without an entropy bonus the "
         "cost of the engine ends the noise before the car has reached the flag"),
     "Acrobot-v1": Defaults({"steps": 300_000}, "measured on ten seeds, results/ppo-Acrobot-v1"),
-    **dict.fromkeys(("LunarLander-v3", "LunarLanderContinuous-v3"), Defaults(
-        {"num_envs": 16, "epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "entropy_coef": 0.01,
-         "value_coef": 0.5},
-        "measured on ten seeds, results/ppo-LunarLander-v3")),
+    "LunarLander-v3": Defaults(_PPO_LANDER, "measured on ten seeds, results/ppo-LunarLander-v3"),
+    "LunarLanderContinuous-v3": Defaults(
+        {**_PPO_LANDER, "reward_norm": False, "reward_scale": 0.02, "steps": 1_000_000},
+        "measured on ten seeds, results/ppo-LunarLanderContinuous-v3"),
     "BipedalWalker-v3": Defaults(
         {"memory": "none", "norm": "none", "num_envs": 16, "rollout_length": 256, "epochs": 8,
          "minibatch_size": 128, "gae_lambda": 0.95, "lr": "linear:5e-4:0", "log_std_init": 0.0,
@@ -181,10 +183,9 @@ _ACER = {
                              "distribution": "gaussian", "scale_actions": False,
                              "entropy_coef": 0.0},
                             "measured, results/acer-Pendulum-v1"),
-    **dict.fromkeys(("LunarLander-v3", "LunarLanderContinuous-v3"), Defaults(
-        {"steps": 600_000, "reward_norm": True, "reward_scale": 1.0},
-        "measured, results/acer-LunarLander-v3. After 300k steps some seeds still crash on every "
-        "second landing")),
+    "LunarLander-v3": Defaults({"steps": 600_000, "reward_norm": True, "reward_scale": 1.0},
+                               "measured, results/acer-LunarLander-v3. After 300k steps some "
+                               "seeds still crash on every second landing"),
     "BipedalWalker-v3": Defaults({"memory": "none", "norm": "none", "log_std_init": 0.0},
                                  "measured, results/acer-BipedalWalker-v3"),
     "Pong": Defaults({"steps": 1_000_000, "frame_stack": 2,
