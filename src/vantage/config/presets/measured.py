@@ -176,8 +176,9 @@ _ACER = {
          "entropy_coef": "piecewise:0=0.03,80%=0", "steps": 400_000},
         "measured. With larger batches or fewer steps, the policy reaches the goal in only a "
         "quarter of the games"),
-    "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000},
-                            "measured, results/acer-CartPole-v1"),
+    "CartPole-v1": Defaults({"steps": 100_000, "gamma": 0.995, "replay_start": 2_000},
+                            "measured, results/acer-CartPole-v1. With a gamma of 0.99 the cart of "
+                            "some seeds drifts to the edge within 500 steps"),
     "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
     "Pendulum-v1": Defaults({"steps": 400_000, "gamma": 0.97, "log_std_init": 0.0,
                              "distribution": "gaussian", "scale_actions": False,
