@@ -19,7 +19,7 @@ class EnvConfig:
     """Environments, observations and rewards."""
 
     id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class")
-    num_envs: int = key(8, "environments of the run, divided evenly among its processes; 0, with "
+    num_envs: int = key(8, "environments, divided evenly among the processes; 0, with "
                            "hogwild and ray: envs_per_worker times num_workers", low=0, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
     reset_options: str = key("{}", "JSON object of options for reset, or stages by the "
