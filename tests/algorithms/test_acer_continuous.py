@@ -131,6 +131,15 @@ def test_means_beyond_their_bounds_are_drawn_back() -> None:
     assert all(torch.equal(x, y) for x, y in zip(with_bounds[1:], without[1:], strict=True))
 
 
+@pytest.mark.parametrize(("low", "high"), [
+    (-math.inf, math.inf), (0.0, math.inf), (0.0, 1e300), (-1e30, 1e30), (0.0, 1e-50), (2.0, 2.0)])
+def test_means_without_two_bounds_that_differ_have_no_excess(low: float, high: float) -> None:
+    params = torch.tensor([[1e6, 0.0]], requires_grad=True)
+    excess = Gaussian(1, (low,), (high,)).excess(params)
+    excess.sum().backward()
+    assert excess.tolist() == [0] and params.grad.abs().max() == 0  # type: ignore[union-attr]
+
+
 def test_weights_of_actions_that_were_all_but_impossible_stay_finite() -> None:
     c = ContinuousCase(2)
     c.behaviour[..., :D] += 100.0

@@ -52,8 +52,8 @@ class ACER:
                               "actions sampled for the dueling critic; with continuous actions, "
                               "for its mean", low=1, high=10_000)
     bounds_coef: Coefficient = key(0.5,
-                                   "weight of means that lie beyond the bounds; of their squared "
-                                   "distance, with continuous actions", low=0)
+                                   "weight of means beyond the bounds of a Box; of their squared "
+                                   "excess over 1.1 half widths, with continuous actions", low=0)
     burn_in: int = key(0,
                        "replayed steps that only warm the memory up; the first of each rollout, "
                        "with a memory", low=0, high=10**6)

@@ -152,7 +152,9 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
     metrics = _metrics(policy_loss, value_loss, entropies.detach(), divergences.detach(), bounded,
                        rho_taken, q_taken, q_ret, valid)
     loss = policy_loss + value_coef * value_loss
-    return loss + bounds_coef * masked_mean(distribution.excess(params), valid), metrics
+    if bounds_coef:
+        loss = loss + bounds_coef * masked_mean(distribution.excess(params), valid)
+    return loss, metrics
 
 
 def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tensor, keep: Tensor,

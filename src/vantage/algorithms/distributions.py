@@ -19,6 +19,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from vantage.specs import is_bounded
+
 MASKED = -1e9
 """Logit of a masked action. exp(-1e9 - x) is exactly 0 in float32 and float64 for realistic logits
 x, so that probabilities of allowed actions are exact. Unlike -inf it gives no NaN: 0 * MASKED is 0
@@ -27,7 +29,7 @@ in entropy and gradients."""
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 _SLACK = 1.1
-"""Half widths from the centre of a Box at which `Gaussian.excess` begins."""
+"""Half widths from the centre of a Box at which `Gaussian.excess` begins, as in rl_games' bound_loss."""
 
 Params = Float[Tensor, "*batch P"]
 PerRow = Float[Tensor, "*batch"]
@@ -158,17 +160,18 @@ class Gaussian:
         return (0.5 * ((2 * log_ratio).exp() + distance - 1) - log_ratio).sum(-1)
 
     def excess(self, params: Params) -> PerRow:
-        """How far the means lie beyond the bounds.
+        """How far the means lie beyond the bounds; 0 for dimensions without two of them.
 
         Σ_i max(0, |μ_i - c_i| / h_i - 1.1)²  over bounds with centre c_i and half width h_i
         """
         mean = params.chunk(2, -1)[0]
         if not self.low:
             return mean.new_zeros(mean.shape[:-1])
-        low = np.array(self.low)
-        high = np.array(self.high)
-        bounded = np.isfinite(low) & np.isfinite(high) & (low < high)
-        centers = mean.new_tensor(np.where(bounded, low / 2 + high / 2, 0))
-        half_widths = mean.new_tensor(np.where(bounded, high / 2 - low / 2, np.inf))
-        distances = (mean - centers).abs() / half_widths
+        centers = []
+        half_widths = []
+        for low, high in zip(self.low, self.high, strict=True):
+            bounded = is_bounded(low, high) and np.float32((high - low) / 2) > 0
+            centers.append((low + high) / 2 if bounded else 0.0)
+            half_widths.append((high - low) / 2 if bounded else math.inf)
+        distances = (mean - mean.new_tensor(centers)).abs() / mean.new_tensor(half_widths)
         return F.relu(distances - _SLACK).square().sum(-1)

@@ -28,6 +28,9 @@ _OLDER: Mapping[str, Any] = {
 }
 """The behaviour of runs before these keys existed, where the default is now another."""
 
+_OF_ACER = {"trust_region", "bias_correction", "average_decay", "critic_samples", "burn_in"}
+"""Keys of every run of ACER, or of an algorithm derived from it."""
+
 
 def flatten(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
     """Keys by flat name, from groups such as those of config.json, or flat already.
@@ -52,7 +55,7 @@ def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
     if not all(name in values for name in CORE):
         return dict(values)
     whole = {**_OLDER, **values}
-    if "critic_samples" in values:  # of ACER
+    if values.keys() >= _OF_ACER:
         whole.setdefault("bounds_coef", 0.0)
     if values.get("runtime") in ("hogwild", "ray") and "envs_per_worker" not in values:
         # `num_envs` was of each worker.
