@@ -34,9 +34,9 @@ BOOKKEEPING = frozenset((
 NEWER = {"obs_as": (), "obs_sets": (), "one_hot": (), "torsos": (),
          "scale_actions": ("Pendulum-v1",), "std_lr_scale": (),
          "bounds_coef": ("Pendulum-v1", "BipedalWalker-v3")}
-"""Keys that older configs lack, and the environments of results/ where their default now has another effect than
-then: for scale_actions a Box with bounds other than [-1, 1], for bounds_coef any Box. The folders with discrete or
-nested observations have these keys."""
+"""Keys that older configs lack, and the environments of results/ where their default now has
+another effect than then: for scale_actions a Box with bounds other than [-1, 1], for bounds_coef
+any Box. The folders with discrete or nested observations have these keys."""
 
 _IMAGE_NORM = {False: "none", True: "global"}
 """Its values when the key was a switch."""

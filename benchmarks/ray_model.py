@@ -1,6 +1,7 @@
 """Where the limit of the runtime `ray` lies on many nodes: a queueing model of costs that are measured here.
 
-    python benchmarks/ray_model.py --env Pong --algo pong-fast --workers-per-node 16 --learner-speed 1 20
+    python benchmarks/ray_model.py --env Pong --algo pong-fast --workers-per-node 16 \\
+        --learner-speed 1 20
     python benchmarks/ray_model.py --env waiting --algo a2c --nodes 1 2 4 8 --gbit 0     as scaling.py measures it
 
 The first line has the costs of a rollout, or of a gradient. The table has the predicted speed, what limits it, and the

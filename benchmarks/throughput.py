@@ -55,7 +55,8 @@ PPO_WORK = {
     **{key: value for key, value in SAME_WORK.items() if key != "optimizer_decay"},
     "num_envs": 8, "rollout_length": 128, "epochs": 4, "minibatch_size": 256, "clip": 0.1, "lr": 2.5e-4,
     "gae_lambda": 0.95, "entropy_coef": 0.01, "value_coef": 0.5, "max_grad_norm": 0.5, "optimizer": "adam",
-    "optimizer_eps": 1e-5, "screen_size": "84", "advantage_norm": True, "advantage_norm_over": "minibatch",
+    "optimizer_eps": 1e-5, "screen_size": "84",
+    "advantage_norm": True, "advantage_norm_over": "minibatch",
     "past_rollouts": 0, "action_subset": "all", "short_episode_steps": 0,
 }
 

@@ -16,7 +16,7 @@ from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
     from vantage.types import Rollout
 
@@ -112,11 +112,12 @@ class ACER:
             return discrete_acer_loss(
                 behaviour_logits=rollout.behaviour, average_logits=average_params, logits=params,
                 q_values=model.action_values(features), **shared)
+        shared["bounds_coef"] = update.at(self.bounds_coef)
         return self._continuous_loss(model, params, features, average_params, rollout.behaviour,
-                                     update, shared)
+                                     update.generator, shared)
 
     def _continuous_loss(self, model: Model, params: Tensor, features: Tensor,
-                         average_params: Tensor, behaviour: Tensor, update: Update,
+                         average_params: Tensor, behaviour: Tensor, generator: Generator,
                          shared: dict[str, Any]) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The loss with Q̃(x, a) = V(x) + A(x, a) - mean of A(x, u) over sampled actions u ~ π."""
         import torch
@@ -126,12 +127,11 @@ class ACER:
 
         distribution = model.distribution
         assert isinstance(distribution, Gaussian)
-        assert update.generator is not None
         values = model.state_values(features, params)
         features = features[:-1]
         params = params[:-1]
         repeated = params.expand(self.critic_samples + 1, *params.shape)
-        drawn, *samples = distribution.sample(repeated, update.generator)
+        drawn, *samples = distribution.sample(repeated, generator)
         sampled_advantages = [model.action_advantages(features, sample) for sample in samples]
         base = values[:-1] - torch.stack(sampled_advantages).mean(0)
         return continuous_acer_loss(
@@ -143,6 +143,5 @@ class ACER:
             q_taken=base + model.action_advantages(features, shared["actions"]),
             q_drawn=base + model.action_advantages(features, drawn),
             drawn=drawn,
-            bounds_coef=update.at(self.bounds_coef),
             fixed_deviation=model.fixed_deviation,
             **shared)

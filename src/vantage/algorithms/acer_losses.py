@@ -101,7 +101,8 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
                          keep: Bool[Tensor, "T B"], valid: Bool[Tensor, "T B"], *, gamma: float,
                          truncation: float | None, bias_correction: bool,
                          trust_region: float | None, value_coef: float, entropy_coef: float,
-                         bounds_coef: float, fixed_deviation: bool) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
+                         bounds_coef: float,
+                         fixed_deviation: bool) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one rollout of a Gaussian policy with a stochastic dueling critic, and metrics.
 
     g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_opc - V)

@@ -29,7 +29,8 @@ in entropy and gradients."""
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 _SLACK = 1.1
-"""Half widths from the centre of a Box at which `Gaussian.excess` begins, as in rl_games' bound_loss."""
+"""Half widths from the centre of a Box at which `Gaussian.excess` begins, as the bound_loss of
+rl_games does."""
 
 Params = Float[Tensor, "*batch P"]
 PerRow = Float[Tensor, "*batch"]
