@@ -185,7 +185,8 @@ class Faulty(Relay):
     ("vanished", r"step 1\): c has left agents without an end; return True as its termination, or as its truncation"),
     ("undead", r"step 2\): agents contains a, whose episode has ended; remove agents that terminate or"),
     ("revived", r"step 3\): agents contains a, whose episode has ended; remove agents that terminate or"),
-    ("wide", r"b's observation has shape \(4,\), its space \(3,\); correct the observation or observation_space$"),
+    ("wide", r"of agent b, the observation is float32 of shape \(4,\); it must be shape \(3,\); correct the "
+     "observation or observation_space$"),
     ("none", r"step\(\) returned None as infos; return a dict$"),
     ("text", r"the info of b is 'text'; return a dict$"),
     ("spelling", r"step\(\) returned no reward of a; return one for each agent that acted; did you mean A\?$"),

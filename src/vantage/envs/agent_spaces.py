@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium import spaces
 
 from vantage.envs.build import check_space
-from vantage.envs.descriptions import cut, shown
+from vantage.envs.descriptions import cut
 from vantage.envs.ids import EnvId
 from vantage.envs.masks import flat, is_masked
 from vantage.envs.outcomes import MASK, OutcomeError
-from vantage.envs.parts import leaves_of, value_at
 from vantage.errors import ConfigError
 
 OBSERVATION = "observation"
@@ -76,26 +74,6 @@ def agent_spaces(env: Any, env_id: EnvId) -> AgentSpaces:
     if isinstance(rest, Mapping):
         rest = spaces.Dict(dict(rest))
     return AgentSpaces(names, rest, action, mask_in_obs=True)
-
-
-def check_parts(name: Any, obs: Any, space: gym.Space[Any]) -> None:
-    """OutcomeError if the observation of the agent `name` has another form than `space`."""
-    for path, leaf in leaves_of(space).items():
-        title = f"{name}'s observation"
-        if path:
-            title += f" {'/'.join(map(str, path))!r}"
-        try:
-            part = value_at(obs, path)
-        except (LookupError, TypeError):
-            raise OutcomeError(f"{title} is missing; return all parts of its space") from None
-        try:
-            shape = np.shape(part)
-        except ValueError:  # rows of different lengths
-            shape = None
-        if shape != (leaf.shape or ()):
-            given = f"is {shown(part)}" if shape is None else f"has shape {shape}"
-            raise OutcomeError(f"{title} {given}, its space {leaf.shape or ()}; correct the "
-                               "observation or observation_space")
 
 
 def _without_mask(parts: Mapping[str, Any]) -> Any:

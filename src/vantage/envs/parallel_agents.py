@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from vantage.envs.agent_spaces import AgentSpaces, agent_spaces, check_parts
+from vantage.envs.agent_spaces import AgentSpaces, agent_spaces
 from vantage.envs.batched import batched_environments
 from vantage.envs.build import check_pictures, create_one, is_built
 from vantage.envs.config import EnvConfig
@@ -24,7 +24,9 @@ from vantage.envs.ids import EnvId
 from vantage.envs.in_use import check_distinct, check_unused, note_player
 from vantage.envs.interface import MASK, Array, Info, Seeds, Simulators
 from vantage.envs.options import check_without_wrappers
+from vantage.envs.outcomes import OutcomeError
 from vantage.envs.parallel_game import Game
+from vantage.envs.spaces import make_observer
 from vantage.envs.two_players import check_no_self_play
 
 
@@ -107,8 +109,13 @@ class ParallelAgents(VectorEnv[Any, Any, Any]):
         try:
             return concatenate(space, rows, batch)
         except (KeyError, IndexError, TypeError, ValueError):
+            _, observe = make_observer(space)
             for name, obs in zip(self.games[0].names * len(self.games), rows, strict=True):
-                check_parts(name, obs, space)
+                try:
+                    observe(obs)
+                except (LookupError, TypeError, ValueError) as error:
+                    raise OutcomeError(f"of agent {name}, {error}; correct the observation or "
+                                       "observation_space") from None
             raise
 
     def _infos(self) -> Info:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vantage.envs.interface import Step
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, for_reader
 from vantage.learning.act_inputs import to_numpy
@@ -100,6 +101,10 @@ def no_end_in_evaluation(steps: int, longest: int) -> str:
 class GameStep:
     """One step of a game: its score and length so far, and the policy's value estimate."""
 
+    position: Position
+    last: tuple[Tensor, Step] | None
+    """The actions that led here and what came of them; None after a reset."""
+
     value: float
     """V of the observation, in the units of the rewards that the policy was trained on."""
     score: float
@@ -119,15 +124,17 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
     _check_fits(model, envs)
     device = next(model.parameters()).device
     position = Position.after(reset_envs(envs), model.initial_state(envs.num_envs), device)
+    last = None
     score = 0.0
     length = 0
     agents = envs.num_envs
     while True:
         params, values, state = model.step_with_values(
             position.obs, position.is_first, position.state, position.action_mask)
-        yield GameStep(float(values[0]), score, length, agents == 0)
-        step = step_envs(envs, choose(model, params, generator, deterministic=deterministic),
-                         model, position.obs)
+        yield GameStep(position, last, float(values[0]), score, length, agents == 0)
+        actions = choose(model, params, generator, deterministic=deterministic)
+        step = step_envs(envs, actions, model, position.obs)
+        last = (actions, step)
         position = Position.after(step, state, device)
         if agents == 0:
             score = 0.0

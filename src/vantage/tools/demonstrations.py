@@ -17,9 +17,8 @@ from vantage.envs.reader import WHOLE
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.learning.act_inputs import to_numpy
-from vantage.learning.collect import Position, reset_envs, step_envs
 from vantage.learning.demonstrations import Array, Demonstrations, within_bounds
-from vantage.learning.evaluation import choose
+from vantage.learning.evaluation import game_steps
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.demonstration_file import SUFFIX, write_demonstrations
 from vantage.runs.files import check_name
@@ -98,28 +97,18 @@ def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episod
     return demonstrations
 
 
-@torch.no_grad()
 def _play(model: ActorCritic, envs: Environments, episodes: int, *, deterministic: bool,
           generator: torch.Generator) -> Games:
-    device = next(model.parameters()).device
     games = Games(envs.spec)
-
-    def begin() -> Position:
-        return Position.after(reset_envs(envs), model.initial_state(envs.num_envs), device)
-
-    position = begin()
-    length = 0
     while len(games.lengths) < episodes:
-        params, state = model.step(position.obs, position.is_first, position.state,
-                                   position.action_mask)
-        actions = choose(model, params, generator, deterministic=deterministic)
-        games.observe(position.obs, position.action_mask)
-        step = step_envs(envs, actions, model, position.obs)
-        games.add(to_numpy(actions)[0], step)
-        length = 0 if bool(to_numpy(step.is_first)[0]) else length + 1
-        position = Position.after(step, state, device)
-        if length >= envs.longest_game:  # the environment would never end it
-            games.end()
-            position = begin()
-            length = 0
+        for played in game_steps(model, envs, deterministic=deterministic, generator=generator):
+            if played.last is not None:
+                actions, step = played.last
+                games.add(to_numpy(actions)[0], step)
+            if len(games.lengths) >= episodes:
+                break
+            if played.length >= envs.longest_game:  # the environment would never end it
+                games.end()
+                break
+            games.observe(played.position.obs, played.position.action_mask)
     return games
