@@ -115,11 +115,13 @@ class Spoiled(PPO):
         if not all(parameter.isfinite().all() for parameter in model.parameters()):
             raise ValueError("the weights are not finite")
         update.average.add_(1)
+        if update.average == 23:
+            raise KeyboardInterrupt
         return torch.where(update.average == 3, torch.nan, 1.0) * loss, metrics
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop_tf", "AdamW"])
-def test_an_update_with_a_minibatch_that_is_not_finite_changes_nothing(
+def test_an_update_that_fails_or_is_interrupted_in_a_minibatch_changes_nothing(
         optimizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = vantage.configure(f"{__name__}:Spoiled", **SHORT, epochs=2, minibatch_size=8, optimizer=optimizer,
                                eval_ema=0.9)
@@ -136,6 +138,10 @@ def test_an_update_with_a_minibatch_that_is_not_finite_changes_nothing(
                 learner.update(rollout, 0)
                 assert not torch.equal(before["model/value_head.weight"], learner.model.value_head.weight)
         with pytest.raises(NonFiniteError, match=r"loss nan, .*value targets of this process from .*"):
+            learner.update(rollout, 0)
+        monkeypatch.setattr(Learner, "_coefficients",
+                            lambda *_, **__: _with(coefficients(0), torch.tensor(20)))
+        with pytest.raises(KeyboardInterrupt):  # in the third minibatch, too
             learner.update(rollout, 0)
         after = {f"{group}/{name}": tensor for group, tensors in tensors_of(learner).items()
                  for name, tensor in tensors.items() if group != "minibatches"}

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from vantage.errors import NonFiniteError
 from vantage.learning.config import OptimizerConfig
 from vantage.learning.optimizers import make_optimizer
 from vantage.learning.step_metrics import LOSS, Number, read_at_once
@@ -110,11 +109,12 @@ class OwnWeights(GradientSink):
         self._tentative = True
         try:
             yield
-        except NonFiniteError:
+        except BaseException:
+            self._weights.gradient.zero_()  # where no parameter is, it may be NaN from now on
             self._weights.vector.copy_(self._before[_WEIGHTS])
             if self._average is not None:
                 self._average.vector.copy_(self._before[_AVERAGE])
-            self._optimizer.load({name: self._before[name] for name in statistics})
+            self._optimizer.load({name: self._before[name].clone() for name in statistics})
             raise
         finally:
             self._tentative = False

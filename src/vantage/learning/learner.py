@@ -97,7 +97,7 @@ class Learner:
 
         Takes one gradient step, or one for each minibatch if the algorithm reuses rollouts; returns
         the means of their metrics. Raises NonFiniteError if the loss or the gradient of a step is
-        not finite; weights and buffers are then those before the update.
+        not finite. After any exception, weights and buffers are those before the update.
         """
         values = self.value_targets
         if self.curiosity is not None:
@@ -123,11 +123,13 @@ class Learner:
                                           rollout.valid)
                 steps.add(self._move(loss, "rewards", rollout.rewards, step))
                 metrics = means(steps.read())
-        except NonFiniteError as error:
+        except BaseException as error:
             if self.buffers is not None and buffers_before is not None:
                 self.buffers.merge(buffers_before.unsqueeze(0))
             if self.ema is not None and ema_before is not None:
                 self.ema.vector.copy_(ema_before)
+            if not isinstance(error, NonFiniteError):
+                raise
             raise with_cause(error, self.model, rollout.obs, rollout.behaviour) from None
         if self.buffers is not None and self.sink.num_ranks > 1:
             self.buffers.merge(self.sink.all_gather(self.buffers.read()))
@@ -138,8 +140,7 @@ class Learner:
         if self.rate is not None:
             self.rate.follow(metrics)
         if rollout.activation_cache is not None:
-            # Its activations are of the weights before this update.
-            rollout.activation_cache.clear()
+            rollout.activation_cache.clear()  # of the weights before this update
         return metrics
 
     @torch.enable_grad()
@@ -290,9 +291,8 @@ class Learner:
 
     def restart_averages(self) -> None:
         """Let averaged weights begin from the current ones."""
-        for average in (self.average, self.ema):
-            if average is not None:
-                average.vector.copy_(self.flat.vector[:len(average.vector)])
+        for average in filter(None, (self.average, self.ema)):
+            average.vector.copy_(self.flat.vector[:len(average.vector)])
 
     @property
     def policy(self) -> ActorCritic:

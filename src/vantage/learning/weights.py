@@ -146,7 +146,7 @@ class GradientSink(Protocol):
         return None
 
     def tentative(self) -> AbstractContextManager[None]:
-        """Context of several steps that are undone together by a NonFiniteError.
+        """Context of several steps that are undone together by an exception.
 
         The host need not read the norm of each step.
         """
