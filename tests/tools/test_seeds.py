@@ -61,6 +61,21 @@ def test_seeds_of_another_config_are_refused(capsys: pytest.CaptureFixture[str])
     assert list(folder.iterdir()) == [folder / "seeds.json"] and not Path("runs").exists()
 
 
+@pytest.mark.parametrize(("content", "says"), [
+    (b'{"algo": "evil:Algo", "lr": 1}', "seeds of another config, which differs in "),
+    (b"\xff\xfe", "cannot read seeds/seeds.json: 'utf-8' codec"),
+    (b"[]", "seeds.json holds list, not a JSON object; seeds/seeds.json must be as Vantage wrote it"),
+])
+def test_a_foreign_seeds_file_is_read_without_its_code(content: bytes, says: str,
+                                                       capsys: pytest.CaptureFixture[str]) -> None:
+    Path("evil.py").write_text("raise SystemExit('its code ran')")
+    Path("seeds").mkdir()
+    Path("seeds/seeds.json").write_bytes(content)
+    assert main([*COMMAND, "--run", "seeds"]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+
+
 def test_the_iqm_of_scores_is_the_mean_without_the_outer_quarters() -> None:
     def row(seed: int, score: float) -> dict[str, Any]:
         return {"seed": seed, "checkpoint": "latest", "return_mean": score, "minutes": 1.0}

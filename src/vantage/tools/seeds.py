@@ -16,9 +16,12 @@ from typing import Any
 from vantage._host.processes import stop_signals_blocked
 from vantage._host.terminal import MessageHandler
 from vantage.config.config import Config
+from vantage.config.flat import flatten, of_run
 from vantage.errors import ConfigError, VantageError
+from vantage.keys.fields import read_json_object
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import read_text, write_atomically
+from vantage.runs.meta import reading
 from vantage.runs.names import folder_of, make_directory
 from vantage.runtimes.child_processes import Process, start, wait_for
 from vantage.tools.child_runs import updates_to
@@ -68,8 +71,9 @@ def _directory(config: Config, run: str | None) -> Path:
     """The directory of the seeds: new, or `run` with seeds of the same config."""
     path = None if run is None else Path(run)
     if path is not None and (path / _FILE).exists():
-        saved = Config.from_json(read_text(path / _FILE), source=str(path / _FILE)).flat()
-        changed = [name for name, value in config.flat().items() if saved.get(name) != value]
+        saved = _flat(path / _FILE, None)
+        here = _flat(path / _FILE, config.to_json())
+        changed = [name for name, value in here.items() if saved.get(name) != value]
         if changed:
             raise ConfigError(f"{path} holds seeds of another config, which differs in "
                               f"{', '.join(changed)}; repeat its command to go on, or choose "
@@ -82,6 +86,13 @@ def _directory(config: Config, run: str | None) -> Path:
         raise ConfigError(f"cannot create {run or 'runs'}: {error.strerror}; choose another --run"
                           ) from None
     return path
+
+
+def _flat(file: Path, text: str | None) -> dict[str, Any]:
+    """The flat values of a config's `text`, by default in `file`, whose code is not imported."""
+    with reading(file):
+        text = read_text(file) if text is None else text
+        return of_run(flatten(read_json_object(text, source=str(file)), source=str(file)))
 
 
 class _Fleet:
