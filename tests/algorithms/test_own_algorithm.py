@@ -53,6 +53,22 @@ def test_a_huber_critic_with_a_large_delta_is_a2c(monkeypatch: pytest.MonkeyPatc
 
 
 @dataclass(frozen=True)
+class Tabled(A2C):
+    """Fields of types that no flag has."""
+
+    weights: dict[str, float] = field(default_factory=lambda: {"a": 1.0})
+    stages: list[int] | None = field(default_factory=lambda: [1, 2])
+
+
+def test_tables_and_lists_of_an_algorithm_are_read_back() -> None:
+    config = Config.of("test_own_algorithm:Tabled").change(stages=[3])
+    assert Config.from_json(config.to_json(), source="here") == config
+    assert config.algorithm.weights == {"a": 1.0} and config.algorithm.stages == [3]  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="weights=3 is not"):
+        config.change(weights=3)
+
+
+@dataclass(frozen=True)
 class Clashing(A2C):
     """A field with the name of the optimiser's learning rate."""
 

@@ -155,6 +155,8 @@ def typed(value: Any, hint: Any) -> Any:
     ValueError names the expected type; ConfigError for a wrong coefficient.
     """
     kinds = kinds_of(hint)
+    if isinstance(value, dict | list) and any(_has_type(value, kind) for kind in kinds):
+        return value  # a field of an own algorithm, which no flag has
     value = _of_array(value)
     word = value.lower() if isinstance(value, str) else value
     try:
@@ -176,7 +178,7 @@ def typed(value: Any, hint: Any) -> Any:
         number = parse_number(value) if isinstance(value, str) else float(value)
         if float in kinds:
             return number
-        if number == int(number):
+        if int in kinds and number == int(number):
             return int(number)
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
@@ -193,6 +195,11 @@ def _of_array(value: Any) -> Any:
     while isinstance(listed, list) and len(listed) == 1:
         listed = listed[0]
     return listed
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    kind = get_origin(hint) or hint
+    return isinstance(kind, type) and isinstance(value, kind)
 
 
 def kinds_of(hint: Any) -> tuple[Any, ...]:
