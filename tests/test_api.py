@@ -20,6 +20,7 @@ import vantage
 from vantage.agents.evaluate import evaluate
 from vantage.algorithms.a2c import A2C
 from vantage.cli import main
+from vantage.cli.tools import _plain
 from vantage.config.algorithms import ALGORITHMS
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Sync
@@ -166,6 +167,27 @@ def test_tools_take_paths_as_text_and_print_nothing(cartpole_run: Path, capfd: p
     assert capfd.readouterr().out == ""
     with pytest.raises(vantage.ConfigError, match="x='step' is not one of steps"):
         vantage.plot([run], x="step")  # type: ignore[arg-type]
+
+
+def test_a_wrong_argument_is_named(cartpole_run: Path) -> None:
+    agent = vantage.load(cartpole_run)
+    with pytest.raises(vantage.ConfigError, match="deterministic='no' is not True, False or None"):
+        vantage.evaluate(agent, episodes=1, deterministic="no")  # type: ignore[arg-type]
+    with pytest.raises(vantage.ConfigError, match="seed=-1 is below 0"):
+        agent.make_env(seed=-1)
+    with pytest.raises(vantage.ConfigError, match=r"name it policy\.safetensors"):
+        agent.save("")
+    with pytest.raises(vantage.ConfigError, match="no such run directory"):
+        vantage.load("a" * 300)
+    with pytest.raises(vantage.ConfigError, match=r"runtime=\['sync'\] is not one of"):
+        vantage.configure("a2c", env="CartPole-v1", runtime=["sync"])
+
+
+@pytest.mark.parametrize(("value", "expected"), [
+    (np.datetime64("2020-01-01"), "2020-01-01"), (float("nan"), None), (np.array([1.0, np.inf]), [1.0, None]),
+    ({"a": (np.int64(3), True)}, {"a": [3, True]})])
+def test_what_infos_hold_becomes_json(value: object, expected: object) -> None:
+    assert _plain({"x": value}) == {"x": expected}
 
 
 def test_a_search_from_python_returns_its_trials_best_first(

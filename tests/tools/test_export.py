@@ -207,9 +207,21 @@ def test_an_agent_acts_on_one_observation_and_refuses_nan_and_states_of_another_
         agent.act(np.array([[0.1, np.nan, 0.3]], np.float32), agent.initial_state())
     with pytest.raises(ValueError, match=r"a batch of 2 need .*begin with initial_state\(2\)"):
         agent.act(np.stack([obs, obs]), agent.initial_state(3))
+    for name, wrong in {"state": 3, "is_first": "x", "deterministic": "False"}.items():
+        with pytest.raises(ValueError, match=name):
+            agent.act(obs, **{"state": agent.initial_state(), name: wrong})
+    rounded, _ = agent.act(torch.tensor(obs).bfloat16(), agent.initial_state())
+    assert np.allclose(rounded, action, atol=0.02)
     masked = load(make_run(tmp_path / "masked", EnvSpec(VECTOR, ActionSpec("discrete", (3,)), masked=True)))
     with pytest.raises(ValueError, match="action_mask has 1 columns, the policy has 3 actions"):
         masked.act(obs[None], masked.initial_state(), action_mask=np.ones((1, 1), bool))
+
+
+def test_the_file_of_an_agent_from_elsewhere_is_named_by_the_caller() -> None:
+    agent = load("zoo:frozenlake8x8")
+    with pytest.raises(ConfigError, match=r"no run directory on this machine; name the file: output='policy.onnx'"):
+        export(agent, format="onnx")
+    assert export(agent, format="safetensors", output="own.safetensors").path == Path("own.safetensors")
 
 
 @pytest.mark.parametrize(("arguments", "text"), [

@@ -73,6 +73,13 @@ def test_the_page_holds_everything_and_loads_nothing(run: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_curve")
+def test_the_page_of_an_agent_shows_its_own_policy(run: Path, tmp_path: Path) -> None:
+    agent = vantage.load(run, checkpoint=768)
+    expected = vantage.evaluate(agent, episodes=3)
+    text = report(agent, tmp_path / "page.html", episodes=3, video=False).read_text()
+    assert f"{expected.return_mean:.2f}" in text and agent.checkpoint in text
+
+
 def test_a_page_without_a_video_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     html = report(train_shortly(tmp_path / "run", "tiny:Bandit", steps=64), episodes=1).read_text()
     assert "No video" in html and any("no video in the page" in message for message in caplog.messages)

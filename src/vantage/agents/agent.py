@@ -22,7 +22,14 @@ from vantage.envs.reader import Reader
 from vantage.errors import ConfigError
 from vantage.keys.objects import is_object, shown_name, target_of
 from vantage.keys.suggestions import method_elsewhere
-from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy, without_mask
+from vantage.learning.act_inputs import (
+    as_tensor,
+    read_first,
+    read_mask,
+    read_state,
+    to_numpy,
+    without_mask,
+)
 from vantage.learning.finite import check_actions
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model
@@ -97,7 +104,7 @@ class Agent:
         """
         path = Path(path)
         if path.suffix.lower() != SUFFIX:
-            better = path.with_suffix(SUFFIX)
+            better = path.with_suffix(SUFFIX) if path.name else Path(f"policy{SUFFIX}")
             raise ConfigError(f"{path} does not end in {SUFFIX}; name it {better}")
         model, description = self.described()
         # Cloned, because the tensors are views of one vector.
@@ -152,6 +159,7 @@ class Agent:
             raise ConfigError(f"render_mode={render_mode!r} is not rgb_array or None; `vantage "
                               "watch` opens a window")
 
+        seed = self.config.change(seed=seed).run.seed  # checks it
         source = "its run" if self.run is None else repr(str(self.run))
         needed = "".join(f", {name}=..." for name in objects_of(self.config) if name != "env")
         check_has_env(self, f"vantage.load({source}{needed}, env=...)")
@@ -213,37 +221,20 @@ class Agent:
             if not finite.all():
                 raise ValueError(f"{key} has a number that is not finite: {part[~finite][0]}")
         tensors = parts if isinstance(spec.obs, Mapping) else next(iter(parts.values()))
-        state = self._checked_state(state, batch)
-        first = torch.zeros(batch) if is_first is None else torch.as_tensor(is_first).reshape(-1)
-        if len(first) != batch:
-            raise ValueError(f"is_first has {len(first)} flags, the observations are a batch of "
-                             f"{batch}")
+        state = read_state(state, self.initial_state(batch), batch)
+        first = read_first(is_first, batch)
         mask = read_mask(action_mask, spec, batch)
-        params, state = self.model.step(tensors, first.bool(), state, mask)
+        params, state = self.model.step(tensors, first, state, mask)
         distribution = self.model.distribution
         most_probable = self.deterministic if deterministic is None else deterministic
+        if most_probable not in (True, False):
+            raise ValueError(f"deterministic={deterministic!r:.80} is not True, False or None")
         if most_probable:
             chosen = distribution.mode(params)
         else:
             chosen = distribution.sample(params, generator or torch.default_generator)
         check_actions(chosen.numpy(), self.model, tensors)
         return self.write(chosen.numpy(), single), state
-
-    def _checked_state(self, state: State | None, batch: int) -> State:
-        """`state`, checked to fit `batch`; () for None if the policy has no state."""
-        initial = self.initial_state(batch)
-        if state is None:
-            if initial:
-                raise ValueError(f"the policy has a state: give that of the previous step, at the "
-                                 f"first initial_state({batch})")
-            return initial
-        state = tuple(torch.as_tensor(part) for part in state)
-        shapes = [tuple(part.shape) for part in state]
-        expected = [tuple(part.shape) for part in initial]
-        if shapes != expected:
-            raise ValueError(f"the state has shapes {shapes}, observations of a batch of {batch} "
-                             f"need {expected}; begin with initial_state({batch})")
-        return state
 
 
 def check_has_env(agent: Agent, remedy: str) -> None:

@@ -121,8 +121,8 @@ def evaluate(run: str | Path | Agent, *, episodes: int = 100, deterministic: boo
       trained with.
     - `seed` seeds the environments and the sampled actions.
     - `checkpoint`: auto (best if there is one, else latest), latest, best, or a step.
-    - `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 without one, where fewer
-      than `episodes` are played if none ends by itself.
+    - `max_episode_steps` cuts games, in place of the environment's own limit; 0: the run's limit,
+      or 10,000 without one, where fewer than `episodes` are played if none ends by itself.
     - `trust`, `env`, `network`, `memory` and `algorithm`: as for `vantage.load`. With an agent,
       `env` is the environment to play in.
     """
@@ -212,6 +212,8 @@ def load_player(run: str | Path | Agent, checkpoint: str | int, deterministic: b
     environment, and has all other code.
     """
     check_games(episodes, seed)
+    if deterministic not in (None, True, False):
+        raise ConfigError(f"deterministic={deterministic!r:.80} is not True, False or None")
     objects = dict(objects or {})
     if isinstance(run, Agent):
         if checkpoint != "auto" or objects.keys() - {"env"}:

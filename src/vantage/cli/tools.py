@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from json import dumps
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,8 +58,20 @@ def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, 
     from vantage.agents.evaluate import evaluate
 
     result = evaluate(run, episodes=episodes, max_episode_steps=max_episode_steps, **arguments)
-    # infos may have arrays
-    write_line(dumps(asdict(result), default=lambda array: array.tolist()) if json else result.sentence())
+    write_line(dumps(_plain(asdict(result))) if json else result.sentence())
+
+
+def _plain(value: Any) -> Any:
+    """`value`, as infos have it, for JSON: arrays as lists, numbers that are not finite as null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    return value if isinstance(value, int | float | str | None) else str(value)
 
 
 def record(run: Run, *,
@@ -74,12 +88,14 @@ def record(run: Run, *,
     if demonstrations is not None:
         from vantage.tools.demonstrations import record_demonstrations
 
-        written = record_demonstrations(run, demonstrations, episodes=episodes or 20, **arguments)
+        number = 20 if episodes is None else episodes
+        written = record_demonstrations(run, demonstrations, episodes=number, **arguments)
         write_line(f"{demonstrations}: {written}")
     if output is not None:
         from vantage.tools.record import record
 
-        write_line(record(run, output, episodes=episodes or 1, **arguments).sentence())
+        number = 1 if episodes is None else episodes
+        write_line(record(run, output, episodes=number, **arguments).sentence())
 
 
 _LATEST = Play(checkpoint="latest")

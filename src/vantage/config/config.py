@@ -229,9 +229,9 @@ class Config:
                                        given={*values})
         return replace(config, env=env, runtime=runtime)
 
-    def _with_runtime(self, name: str) -> Config:
+    def _with_runtime(self, name: Any) -> Config:
         """This config under another runtime, with those changed values that both runtimes have."""
-        if name not in RUNTIMES:
+        if not isinstance(name, str) or name not in RUNTIMES:
             raise ConfigError(f"runtime={name!r} is not one of {', '.join(RUNTIMES)}")
         kind = RUNTIMES[name]
         changed = changed_fields(self.runtime)

@@ -18,13 +18,14 @@ from vantage.envs.agent_spaces import OBSERVATION
 from vantage.envs.interface import MASK
 from vantage.envs.masks import flat
 from vantage.specs import is_part
-from vantage.types import EnvSpec
+from vantage.types import EnvSpec, State
 
 
 def to_numpy(obs: Any) -> Any:
     """`obs` with arrays in place of tensors, in Dict and Tuple observations too."""
     if isinstance(obs, Tensor):
-        return obs.detach().cpu().numpy()
+        obs = obs.detach().cpu()
+        return (obs.float() if obs.dtype == torch.bfloat16 else obs).numpy()
     if isinstance(obs, Mapping):
         return {key: to_numpy(part) for key, part in obs.items()}
     if isinstance(obs, tuple | list):
@@ -37,6 +38,45 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
     """`array` as a tensor, of bytes or float32; copies it if torch cannot share its memory."""
     array = array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def given_tensor(name: str, values: Any) -> Tensor:
+    """`values` as a tensor; ValueError, with their `name`, for other objects than numbers."""
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} has {values!r:.80}, which is no array of numbers") from None
+
+
+def read_first(is_first: Any, batch: int) -> Tensor:
+    """Flags [B] bool of episodes' starts, by default none. ValueError for another number."""
+    flags = torch.zeros(batch) if is_first is None else given_tensor("is_first", is_first)
+    if flags.numel() != batch:
+        raise ValueError(f"is_first has {flags.numel()} flags, the observations are a batch of "
+                         f"{batch}")
+    return flags.reshape(-1).bool()
+
+
+def read_state(state: Any, initial: State, batch: int) -> State:
+    """A state of the form of `initial`, which stands for None if the policy has none.
+
+    ValueError for another one.
+    """
+    begin = f"begin with initial_state({batch})"
+    if state is None:
+        if initial:
+            raise ValueError("the policy has a state: give that of the previous step, at the "
+                             f"first initial_state({batch})")
+        return initial
+    if not isinstance(state, tuple | list):
+        raise ValueError(f"state={state!r:.80} is no tuple of tensors; {begin}")
+    given = tuple(given_tensor("state", part) for part in state)
+    shapes = [tuple(part.shape) for part in given]
+    expected = [tuple(part.shape) for part in initial]
+    if shapes != expected:
+        raise ValueError(f"the state has shapes {shapes}, observations of a batch of {batch} need "
+                         f"{expected}; {begin}")
+    return given
 
 
 def without_mask(obs: Any, mask: Any, spec: EnvSpec) -> tuple[Any, Any]:

@@ -109,7 +109,7 @@ class RunDirectory:
         source = path / "config.json"
         if not os.path.lexists(source):
             reason = "no such run directory"
-            if path.exists():
+            if os.path.exists(path):  # False for a name that is too long
                 reason = "not a run directory: it has no config.json"
             raise ConfigError(f"{path}: {reason}{suggest_run(path)}")
         with reading(source):

@@ -48,7 +48,9 @@ def make_directory(path: Path | None, numbered: Path, config: Config) -> Path:
 
 def suggest_run(path: Path) -> str:
     """A hint: the runs in `path`, the run around it, or the run beside it with a similar name."""
-    inside = [meta.parent for meta in (*path.glob("*/meta.json"), *path.glob("*/*/meta.json"))]
+    inside = []
+    if os.path.isdir(path):
+        inside = [meta.parent for meta in (*path.glob("*/meta.json"), *path.glob("*/*/meta.json"))]
     if inside:
         inside.sort(key=os.path.getmtime, reverse=True)
         more = f" and {len(inside) - 5} more" if len(inside) > 5 else ""

@@ -7,6 +7,7 @@ build the model. ONNX files hold the same description. No model is built here.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -90,7 +91,7 @@ def read_policy(path: Path, checkpoint: str | int = "auto", *, key: str = "check
                               "it out")
         return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code, objects=objects,
                                          call=call))
-    if path.is_file() and is_zipfile(path):
+    if os.path.isfile(path) and is_zipfile(path):  # not is_file: a name may be too long
         raise ConfigError(f"{path} is a zip file{_kind_of_zip(path)}; give a run directory, or a "
                           f"file that ends in {SUFFIX}")
     run = RunDirectory.open(path, trust=trust, runs_code=runs_code, objects=objects, call=call)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vantage._host.extras import require
 from vantage.agents.agent import Agent, load, load_for
-from vantage.errors import ConfigError, VantageError
+from vantage.errors import ConfigError, VantageError, for_reader
 from vantage.runs import zoo
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over, run_of, with_code_of
@@ -66,7 +66,7 @@ def export(run: str | Path | Agent, *, format: Format, output: str | Path | None
     if format not in get_args(Format):
         raise ConfigError(f"format={format!r} is not onnx or safetensors")
     given = with_code_of(run, {"network": network, "memory": memory, "algorithm": algorithm})
-    output = _output_path(run_of(run) if output is None else run, output, format)
+    output = _default_path(run, format) if output is None else Path(output)
     if format == "onnx":
         try:
             require("export", "onnx", "onnxruntime", "onnxscript")
@@ -90,12 +90,14 @@ def export(run: str | Path | Agent, *, format: Format, output: str | Path | None
     return Export(output, policy.inputs, policy.outputs, difference)
 
 
-def _output_path(run: str | Path | Agent, output: str | Path | None, format: Format) -> Path:
-    if output is not None:
-        return Path(output)
-    if str(run).startswith((PREFIX, zoo.PREFIX)):
-        raise ConfigError(f"{run} has no run directory on this machine; name the output with -o")
-    path = Path(str(run))
+def _default_path(run: str | Path | Agent, format: Format) -> Path:
+    source = str(run_of(run))
+    path = Path(source)
+    # The file of an agent may lie in the package or in a cache.
+    is_elsewhere = source.startswith((PREFIX, zoo.PREFIX)) or isinstance(run, Agent)
+    if is_elsewhere and not path.is_dir():
+        raise ConfigError(for_reader(f"{run} has no run directory on this machine; name the file: "
+                                     f"--output policy.{format}"))
     folder = path if path.is_dir() else path.parent
     return folder / f"policy.{format}"
 

@@ -82,10 +82,14 @@ def report(run: str | Path | Agent, output: str | Path | None = None, *, episode
     which a warning explains, the page has no game. ConfigError for an output that cannot be written
     and a run without a checkpoint.
     """
-    objects = with_code_of(run, {"env": env, "network": network, "memory": memory,
-                                 "algorithm": algorithm})
+    given = {"env": env, "network": network, "memory": memory, "algorithm": algorithm}
+    objects = with_code_of(run, given)
     directory = RunDirectory.open(Path(run_of(run)), trust=trust, objects=handed_over(**objects),
                                   call="report")
+    player: Path | Agent = directory.path
+    if isinstance(run, Agent) and checkpoint == "auto":
+        player = run
+        objects = given
     output = directory.path / "report.html" if output is None else Path(output)
     with whole_file(output, ".html", ".htm") as page:
         # Read all files before playing, so that a damaged one is reported at once.
@@ -95,11 +99,11 @@ def report(run: str | Path | Agent, output: str | Path | None = None, *, episode
         if not summary:
             log.warning("%s: summary.json is missing or empty; the page leaves its line out",
                         directory.path)
-        result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust,
+        result = evaluate(player, episodes=episodes, checkpoint=checkpoint, trust=trust,
                           **objects)
         game = "Not recorded."
         if video:
-            game = _video(directory.path, checkpoint, trust, objects)
+            game = _video(player, checkpoint, trust, objects)
         config = directory.config
         text = _PAGE.substitute(
             title=escape(f"{config.algo} on {config.env.id}"),
@@ -186,7 +190,8 @@ def _curves(run: RunDirectory, lines: Lines) -> str:
     return "".join(images)
 
 
-def _video(run: Path, checkpoint: str | int, trust: bool, objects: Mapping[str, Any]) -> str:
+def _video(run: Path | Agent, checkpoint: str | int, trust: bool,
+           objects: Mapping[str, Any]) -> str:
     """A game as HTML; the reason as text if there is none."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "game.mp4")
