@@ -28,9 +28,9 @@ class Frames(gym.Env):
     metadata = {}  # noqa: RUF012
 
     def __init__(self, length: int = 10**6, colour: bool = False, vector: bool = False, masked: bool = False,
-                 pays: float = 1.0, highest: int = 255) -> None:
+                 pays: float = 1.0, highest: int = 255, planes: int = 0) -> None:
         self.length, self.masked, self.pays = length, masked, pays
-        self.shape = (1,) if vector else (20, 16, 3) if colour else (20, 16)
+        self.shape = (1,) if vector else (20, 16, 3) if colour else (20, 16, planes) if planes else (20, 16)
         self.observation_space = spaces.Box(0, highest, self.shape, np.float32 if vector else np.uint8)
         self.action_space = spaces.Discrete(4, start=2)
 
@@ -204,6 +204,7 @@ def test_rewards_are_scaled_after_the_clip_and_floored_last():
 
 @pytest.mark.parametrize(("env", "keys", "says"), [
     ("test_env_options:Frames", {"grayscale": True}, "the images are gray"),
+    ("test_env_options:Frames", {"grayscale": True, "options": {"planes": 5}}, "these images have 5 planes"),
     ("test_env_options:Frames", {"crop": "10,10,0,0"}, "leaves nothing of images of 20x16"),
     ("test_env_options:Frames", {"max_frames": 2}, "more than the 1 frames of a step"),
     ("CartPole-v1", {"action_subset": "0,0"}, "twice"), ("Pong", {"action_subset": "NOOP,RIHGT"}, "0 NOOP, 1 FIRE"),

@@ -68,7 +68,7 @@ def network(space: spaces.Space[Any], **keys: Any) -> ActorCritic:
 
 
 @pytest.mark.parametrize(("space", "value", "seen"), [
-    (spaces.Discrete(4, start=7), 9, [0, 0, 2, 0]),
+    (spaces.Discrete(4, start=7), 9, [0, 0, 2, 0]), (spaces.Discrete(4), np.uint64(2), [0, 0, 2, 0]),
     (spaces.Discrete(1), 0, [2 ** 0.5]),
     (spaces.MultiDiscrete([4, 9]), [1, 8], [0, 2, 0, 0, *[0] * 8, 3]),
     (spaces.MultiDiscrete([[4, 1], [1, 4]]), [[0, 0], [0, 3]],

@@ -211,8 +211,8 @@ def test_a_checkpoint_is_found_by_the_name_a_person_gives_it(
 
 
 def test_without_a_valid_checkpoint_each_is_named_with_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"no valid checkpoint; wait for its first save.*`vantage resume /"):
-        load_latest(tmp_path)
+    with pytest.raises(CheckpointError, match=r"no valid checkpoint; wait for .*`vantage resume '/.*my run'`"):
+        load_latest(tmp_path / "my run")
     for step in (1, 2):
         flip(save(tmp_path, step) / "model.safetensors", -3)
     with pytest.raises(CheckpointError, match=r"(?s)vantage train`\n.*000002: model.*000001: model"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,18 @@ def test_what_is_written_is_read() -> None:
     assert demos.digest == of_episodes([episode(3), episode(2)], SPEC, {}).digest
     assert demos.lengths == (3, 2)
     assert demos.rewards is not None and demos.rewards.sum() == 5
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_former_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write()
+    before = FILE.read_bytes()
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(ConfigError, match="No space left on device"):
+        write()
+    assert FILE.read_bytes() == before and list(Path().iterdir()) == [FILE]
 
 
 def test_offsets_of_observations_become_those_of_the_run() -> None:

@@ -67,6 +67,12 @@ def weights(trainer: vantage.Trainer) -> torch.Tensor:
     return torch.nn.utils.parameters_to_vector(trainer.agent.model.parameters())
 
 
+def test_without_passes_nothing_is_cloned_before_training() -> None:
+    ppo(steps=64, demonstrations=OPENED, demo_passes=0, run="none")
+    first, *_ = metrics_of("none")
+    assert first["step"] == 0 and first["demo/loss"] > 0
+
+
 def test_a_sparse_task_is_solved_with_demonstrations_and_not_without() -> None:
     assert last_metrics(ppo(steps=640, demonstrations=OPENED, demo_passes=100, run="with"))["rollout/ep_rew_mean"] > 0.8
     assert last_metrics(ppo(steps=640, run="without"))["rollout/ep_rew_mean"] == 0

@@ -32,6 +32,10 @@ def live_display(width: int = 120) -> tuple[Display, io.StringIO]:
     return Display(CONFIG, console=Console(file=file, width=width, force_terminal=True)), file
 
 
+def test_an_own_metric_of_evaluations_needs_no_evaluation() -> None:
+    assert "evaluation" not in progress_line(CONFIG, report(100), {"eval/margin": 1.0})
+
+
 @pytest.mark.parametrize("width", [40, 200])
 def test_the_panel_shows_progress_and_metrics_below_notes_and_log_messages(width: int) -> None:
     display, file = live_display(width)

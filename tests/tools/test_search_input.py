@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+import vantage
 from vantage.cli import main
 from vantage.errors import ConfigError
 from vantage.tools.search.command import find_directory
+from vantage.tools.search.study import open_storage
 
 SPACE = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}}
 GRID = {"lr": [1e-3, 1e-2]}
@@ -71,6 +73,21 @@ def test_options_without_effect_or_beyond_reason_are_refused(
         kind: str, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = refused(kind, GRID if kind == "grid" else SPACE, arguments, capsys)
     assert says in error and "secret" not in error and "file.json: " not in error
+
+
+@pytest.mark.parametrize(("option", "says"), [
+    ({"pruner": "median"}, "pruner 'median' is not asha or none"),
+    ({"trials": "5"}, "trials '5' is not a whole number"), ({"trials": 2.5}, "trials.2.5 is not a whole number"),
+])
+def test_wrong_options_of_the_call_are_named_before_any_directory_exists(option: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        vantage.search("a2c", env="CartPole-v1", space=SPACE, **option)
+    assert not Path("runs").exists()
+
+
+def test_a_directory_that_takes_no_database_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"cannot write none/study.db: .*; free space there, or choose another run"):
+        open_storage(None, Path("none"))
 
 
 def test_the_directory_of_another_search_is_left_alone() -> None:

@@ -157,7 +157,7 @@ def search(settings: Settings, *, study: Options) -> int:
     assert result.config is not None
     next_seed = result.config.run.seed + study.seeds
     say(f"best: trial {best.index} with {best.value:.6g}, see {result.directory}/results.csv. "
-        f"Next: vantage train --from-search {result.directory} --seed {next_seed}")
+        f"Next: vantage train --from-search {quote(str(result.directory))} --seed {next_seed}")
     return 0
 
 

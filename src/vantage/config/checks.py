@@ -116,10 +116,15 @@ def _network_problems(config: Config) -> Iterator[str]:
         yield (f"burn_in={burn_in} leaves nothing of a rollout of {shortest} steps; give a "
                "smaller one")
     rows = shortest * config.envs_per_process * runtime.rollouts_per_update
+    larger = "--rollout-length or --num-envs"
+    reuse = config.algorithm.needs.reuse
+    if reuse is not None and policy.memory == "none" and reuse.minibatch_size < rows:
+        rows = reuse.minibatch_size
+        larger = "--minibatch-size"
     if policy.norm == "batch" and rows < 3:
         # The gradient through the batch's own mean and deviation is zero.
         yield (f"norm=batch lets no gradient through a batch of {rows}; give a larger "
-               "--rollout-length or --num-envs, or norm=layer")
+               f"{larger}, or norm=layer")
     if policy.image_norm == "none" and policy.image_norm_steps:
         yield (f"image_norm_steps={policy.image_norm_steps} has no effect without image "
                "statistics; give --image-norm pixel, or leave it out")

@@ -135,7 +135,7 @@ def _one_hot(sizes: Array, starts: Array, batch: Shape) -> Convert:
     offsets = np.cumsum(sizes) - sizes
 
     def convert(array: Array) -> Array:
-        index = array.reshape(*batch, len(sizes)) - starts
+        index = array.astype(np.int64).reshape(*batch, len(sizes)) - starts
         if (index < 0).any() or (index >= sizes).any():
             raise ValueError(f"the observation is outside its space: {index.tolist()} of "
                              f"{sizes.tolist()}, from 0")

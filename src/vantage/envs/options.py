@@ -251,6 +251,9 @@ def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:
         refuse(config, IMAGE, "this one observes something else")
     elif config.grayscale is not None and spec.shape[0] == 1:
         raise ConfigError("grayscale has no effect here: the images are gray; leave it out")
+    elif config.grayscale and spec.shape[0] not in (3, 4):
+        raise ConfigError(f"grayscale is for RGB and RGBA, and these images have {spec.shape[0]} "
+                          "planes; leave it out, and convert them in a wrapper")
     elif config.crop != "none" or size or config.grayscale:
         picture = Picture(margins_of(config, "", (spec.shape[1], spec.shape[2])), size,
                           bool(config.grayscale))

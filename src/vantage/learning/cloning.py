@@ -100,6 +100,7 @@ class Cloning:
         before = best
         kept = self._copy()
         kept_pass = 0
+        number = 0
         for number in range(1, passes + 1):
             order = torch.randperm(len(self._learned), generator=self._generator)
             for chosen in torch.split(self._learned[order], self._batch):

@@ -13,6 +13,7 @@ import contextlib
 import errno
 import logging
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +135,7 @@ def load_latest(run: Path) -> Checkpoint:
             return checkpoint
     remedy = "restore one from a copy, or start again with `vantage train`"
     if _is_new(run):
-        remedy = f"wait for its first save, or begin it anew with `vantage resume {run}`"
+        remedy = f"wait for its first save, or begin it anew with `vantage resume {shlex.quote(str(run))}`"
     raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; {remedy}", *damaged]))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from vantage.config.config import Config
 from vantage.envs.reader import WHOLE
@@ -55,8 +55,9 @@ def write_demonstrations(path: str | Path, demonstrations: Demonstrations, *, en
         tensors["action_masks"] = demonstrations.masks.astype(np.uint8)
     header = {"vantage": _KIND, "env": str(env), "spec": json.dumps(spec_to_json(spec))}
     with whole_file(path, SUFFIX) as temporary:
-        save_file({name: np.ascontiguousarray(array) for name, array in tensors.items()},
-                  temporary, header)
+        # save_file has errors of its own for a full disk.
+        temporary.write_bytes(save({name: np.ascontiguousarray(array)
+                                    for name, array in tensors.items()}, header))
 
 
 def read_source(config: Config, spec: EnvSpec) -> Demonstrations:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from os import PathLike
@@ -99,7 +100,7 @@ def resuming(run: Path, config: Config) -> str:
     longer = _longer_total(run, saved)
     if runs_command():
         more = "" if longer is None else f" --steps {longer} --extend-schedule"
-        return f"`vantage resume {run}{more}`"
+        return f"`vantage resume {shlex.quote(str(run))}{more}`"
     needed = [name for key, name in ARGUMENTS.items() if is_object(str(saved.get(key)))]
     if longer is None:
         return continuation("resume", run, config, needed)

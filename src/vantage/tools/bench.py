@@ -47,6 +47,7 @@ def bench(config: Config, *, seconds: float = 30.0) -> Bench:
         stop_at_return=None,
         stop_at_eval=None,
         tensorboard=False,
+        log_weights=False,
         track="none",
         eval_every=0,
         eval_every_seconds=0,

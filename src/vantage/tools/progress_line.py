@@ -111,7 +111,7 @@ def progress_line(config: Config, report: Report, evaluation: Mapping[str, float
     values = [f"{name} {number(report.metrics.get(key))}" for name, key in _SHOWN.items()]
     if (rate := report.metrics.get("rollout/success_rate")) is not None:
         values.insert(2, f"success rate {rate:.0%}")
-    if evaluation:
+    if "eval/mean_reward" in evaluation:
         score = f"evaluation {number(evaluation['eval/mean_reward'])}"
         if "eval/success_rate" in evaluation:
             score += f", success rate {evaluation['eval/success_rate']:.0%}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from contextlib import closing
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
                                        trust=trust)
     step = agent.step
     generator = torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
-    window = Window(f"vantage watch {run}", f"without one: vantage record {run} -o video.mp4")
+    window = Window(f"vantage watch {run}", f"without one: vantage record {shlex.quote(str(run))} "
+                    "-o video.mp4")
     game = single_game(agent.config, derive_seed(seed, "watch", 0))
     with torch_threads(1), closing(window), closing(game) as envs:
         for played in game_steps(agent.model, envs, deterministic=deterministic,

@@ -7,8 +7,9 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from vantage._host.extras import require
 from vantage.config.flat import of_run
@@ -82,8 +83,13 @@ def _check_options(options: Options) -> None:
                           "FILE.json")
     for name, low in (("trials", 1), ("seeds", 1), ("jobs", 1), ("reduction", 2)):
         number = getattr(options, name)
+        is_whole = isinstance(number, Integral | None)
+        if not is_whole:
+            raise ConfigError(f"--{name} {number!r:.80} is not a whole number")
         if number is not None and not low <= number <= MOST:
             raise ConfigError(f"--{name} {number} is not from {low} to {MOST:,}")
+    if options.pruner not in (None, *get_args(Pruner)):
+        raise ConfigError(f"--pruner {options.pruner!r:.80} is not asha or none")
     if options.grid is not None and options.trials:
         raise ConfigError("--trials has no effect on a grid, which runs all points once; leave it "
                           "out")

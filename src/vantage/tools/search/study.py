@@ -48,6 +48,9 @@ def open_storage(url: str | None, directory: Path) -> RDBStorage:
         return storage
     except Exception as error:
         why = str(error).partition("\n")[0].replace(address, "it")
+        if url is None:
+            raise ConfigError(f"cannot write {directory}/study.db: {why}; free space there, or "
+                              "choose another --run") from None
         raise ConfigError(f"cannot use --storage: {why}; give a file that ends in .db, or a URL "
                           "such as postgresql://USER@HOST/NAME whose driver is there") from None
 
