@@ -59,6 +59,24 @@ def test_used_memory_counts_what_children_of_children_hold_while_they_live() -> 
     assert 60 * MIB < during - before < 120 * MIB and abs(after - before) < 20 * MIB
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the C library is not glibc")
+def test_what_a_process_has_freed_between_what_it_holds_is_returned() -> None:
+    program = """
+import psutil, torch
+from vantage._host import system
+system.keep_freed_memory()
+system._TRIM_EVERY_SECONDS = 0
+blocks = [(torch.ones(250_000), torch.ones(2_000)) for _ in range(100)]
+held = [small for _, small in blocks]
+del blocks
+before = psutil.Process().memory_info().rss
+system.FreedMemory().return_if_due()
+print((before - psutil.Process().memory_info().rss) // 2**20)
+"""
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert int(out) > 60, "of 95 MiB"
+
+
 def test_the_cpu_quota_of_a_container_limits_the_cores(container: Path) -> None:
     assert available_cores() == 64
     for quota, cores in (("max", 64), ("250000", 2), ("50000", 1)):

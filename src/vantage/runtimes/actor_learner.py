@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vantage._host.seeding import derive_seed, restore_generator
-from vantage._host.system import free_memory
+from vantage._host.system import FreedMemory, free_memory
 from vantage.config.config import Config
 from vantage.envs.make import make_environments
 from vantage.errors import ConfigError
@@ -76,6 +76,7 @@ class ActorLearner:
             if config.env.self_play:
                 self.self_play = SelfPlay(self.learner, config.env, num_envs, config.run.seed)
                 self.envs.opponent.player = self.self_play
+            self._freed = FreedMemory()
             self.exact = True
             """Weights and position are of the same update, so that checkpoints may hold both."""
             self.position: Position
@@ -135,6 +136,7 @@ class ActorLearner:
         `position` stays where it is until `updates` or `move_on`. Without `learns`, another process
         will learn from the rollouts: they have no values and no activation cache.
         """
+        self._freed.return_if_due()
         self.exact = False
         rollouts: list[Rollout] = []
         total = Advance()
