@@ -221,6 +221,26 @@ def test_the_last_info_needs_no_last_observation() -> None:
     assert [game.info for step in steps for game in step.episodes] == [{"t": 2}, {"t": 3}, {"t": 4}]
 
 
+@pytest.mark.parametrize(("first", "second"), [
+    ({"path": [0, 1, 2]}, {"path": [3, 4]}), ({"status": 0}, {"status": "dead"}), ({"x": 1.5}, {"x": {"y": 1}}),
+    ({"x": {"y": 1}}, {"x": 1.5}), ({"success": 0}, {"success": 0.75}), ({"x": None}, {"x": True}),
+    ({"x": [1, 2], 3: 4}, {"y": 2, "z": 5})])
+def test_agents_may_report_values_of_different_types_and_shapes(first: dict[Any, Any], second: dict[Any, Any]) -> None:
+    def reported(info: dict[Any, Any]) -> dict[Any, Any]:
+        return {key: np.array(value) if key == "path" else value for key, value in info.items()}
+
+    class Reporting(Relay):
+        def step(self, actions: Any) -> Any:
+            return *super().step(actions)[:4], {"a": reported(first), "b": reported(second)}
+
+    envs = make(named(Reporting), 1, max_episode_steps=2)
+    envs.reset()
+    infos = {game.env: game.info for game in played(envs, 2)[-1].episodes}
+    shown = [{key: value.tolist() if key == "path" else value for key, value in infos[env].items()} for env in range(3)]
+    assert shown == [{key: value for key, value in info.items() if isinstance(key, str) and value != [1, 2]}
+                     for info in (first, second, {})]
+
+
 def test_possible_agents_are_needed() -> None:
     with pytest.raises(ConfigError, match="has no possible_agents; set possible_agents, the list of all ids, in its"):
         make("test_parallel_agents:Faulty", 1, options={"fault": "no ids"})

@@ -119,11 +119,16 @@ class ParallelAgents(VectorEnv[Any, Any, Any]):
             raise
 
     def _infos(self) -> Info:
-        """Infos of all rows in Gymnasium's form, with masks if an agent has one."""
+        """Infos of all rows in Gymnasium's form, with masks if an agent has one.
+
+        Values are in arrays of objects: those of two agents may differ in type and shape.
+        """
         info: Info = {}
         for row, own in enumerate(own for game in self.games for own in game.infos):
-            if own:
-                info = self._add_info(info, own, row)
+            for key, value in own.items():
+                if isinstance(key, str) and not key.startswith("_"):
+                    info.setdefault(key, np.full(self.num_envs, None))[row] = value
+                    info.setdefault(f"_{key}", np.zeros(self.num_envs, bool))[row] = True
         masks = [mask for game in self.games for mask in game.masks]
         self._mask_size = next((len(mask) for mask in masks if mask is not None), self._mask_size)
         if self._mask_size:
