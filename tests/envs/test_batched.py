@@ -104,7 +104,7 @@ def test_numbers_without_an_axis_are_those_of_every_episode():
         def answer(self):
             obs, _ = super().answer()
             return obs, {"level": np.array(2), "scale": np.float32(0.5), "log": {"alive": torch.tensor(0.25)},
-                         "time_outs": self.over}
+                         "time_outs": self.over, 3: 4}
 
     with vantage.Trainer("a2c", env=Logging, num_envs=2, rollout_length=6, threads=1, eval_every=0) as trainer:
         metrics = trainer.update().metrics

@@ -147,7 +147,7 @@ def info_of(info: Mapping[str, Any], env: int, num_envs: int) -> Info:
     parts: Info = {}
     for name, value in info.items():
         is_present = info.get(f"_{name}")
-        if name.startswith("_") or (is_present is not None and not is_present[env]):
+        if str(name).startswith("_") or (is_present is not None and not is_present[env]):
             continue
         if isinstance(value, Mapping):
             parts[name] = info_of(value, env, num_envs)
