@@ -51,11 +51,13 @@ def test_an_environment_may_be_an_id_a_class_an_object_or_a_callable(env: Any, t
         assert {episode.length for episode in report.episodes} == {2, 3, 4}
 
 
-@pytest.mark.parametrize(("algo", "memory"), [("a2c", "none"), ("ppo", "gru"), ("acer", "none")])
-def test_nothing_is_learned_from_the_rows_of_agents_that_have_left(algo: str, memory: str) -> None:
+@pytest.mark.parametrize(("algo", "options"), [
+    ("a2c", {}), ("ppo", {"memory": "gru"}), ("acer", {}), ("a2c", {"curiosity": "rnd"}),
+    ("ppo", {"curiosity": "rnd"})])
+def test_nothing_is_learned_from_the_rows_of_agents_that_have_left(algo: str, options: dict[str, Any]) -> None:
     """What stands in for their observations and actions could be anything: the update is the same bit for bit."""
     def updated(obs: float, action: int) -> dict[str, Any]:
-        config = vantage.configure(algo, env=RELAY, seed=0, reward_norm=True, memory=memory, **SMALL)
+        config = vantage.configure(algo, env=RELAY, seed=0, reward_norm=True, **SMALL, **options)
         with closing(ActorLearner(config)) as actor_learner:
             actor_learner.begin()
             (rollout,), _ = actor_learner.collect()
@@ -66,12 +68,28 @@ def test_nothing_is_learned_from_the_rows_of_agents_that_have_left(algo: str, me
             rollout.actions[left] = action
             for _ in actor_learner.updates([rollout], 0):
                 pass
-            return {name: tensor for group in ("model", "optimizer") for name, tensor in
-                    actor_learner.tensors()[group].items()}
+            groups = actor_learner.tensors()
+            return {f"{group}/{name}": tensor for group in {"model", "optimizer", "curiosity"} & groups.keys()
+                    for name, tensor in groups[group].items()}
 
     one, other = updated(7.0, 0), updated(-3.0, 1)
     assert len(one) > 4
     assert [name for name, tensor in one.items() if not tensor.equal(other[name])] == []
+
+
+def test_curiosity_counts_the_observations_and_returns_of_agents_that_are_there() -> None:
+    config = vantage.configure("ppo", env=RELAY, seed=0, curiosity="rnd", **SMALL)
+    with closing(ActorLearner(config)) as actor_learner:
+        actor_learner.begin()
+        (rollout,), _ = actor_learner.collect()
+        for _ in actor_learner.updates([rollout], 0):
+            pass
+        curiosity = actor_learner.learner.curiosity
+    assert curiosity is not None
+    # After the 8 steps of each copy, a is away three times, the last one in the second game, and b once.
+    there = 2 * (3 * 8 - 3 - 1)
+    counts = [round(float(stats.count)) for _, stats in curiosity.networks.critic.running()]
+    assert [*counts, round(float(curiosity.returns.count))] == [there] * 2
 
 
 def test_a_resume_equals_never_having_stopped(tmp_path: Path) -> None:
@@ -85,8 +103,8 @@ def test_a_resume_equals_never_having_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("algo", "keys"), [
-    ("ppo", {"num_workers": 2, "epochs": 1}), ("a3c", {"num_workers": 2}), ("acer", {"replay_start": 0}),
-    ("ppo", {"env_kwargs": {"mask": "obs"}})])
+    ("ppo", {"num_workers": 2, "epochs": 1, "curiosity": "rnd"}), ("a3c", {"num_workers": 2}),
+    ("acer", {"replay_start": 0}), ("ppo", {"env_kwargs": {"mask": "obs"}})])
 def test_several_agents_train_under_other_runtimes_and_algorithms(algo: str, keys: dict[str, Any],
                                                                   tmp_path: Path) -> None:
     with vantage.Trainer(algo, env=RELAY, run=tmp_path / "run", **{**QUICK, **keys}) as trainer:

@@ -22,6 +22,7 @@ from vantage.learning.gradients import backward
 from vantage.learning.minibatches import own_items
 from vantage.learning.modules import parameters_of
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
+from vantage.learning.present_agents import of_present, present
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.weights import FlatParameters, GradientSink
 from vantage.models.actor_critic import ActorCritic
@@ -39,7 +40,8 @@ _AT_ONCE = 1024
 class Curiosity(nn.Module):
     """Intrinsic rewards, their advantages, and the networks that learn from them.
 
-    An update calls `begin`; its loss calls `add`; then the update calls `learn`.
+    An update calls `begin`; its loss calls `add`; then the update calls `learn`. Nothing depends on
+    observations that stand in for agents that have left.
     """
 
     def __init__(self, model: ActorCritic, config: LearningConfig) -> None:
@@ -71,22 +73,29 @@ class Curiosity(nn.Module):
         """Compute the intrinsic rewards of `rollout`, after the statistics have seen it."""
         self._config = config
         new = rollout.current or slice(None)
-        merge_batches(self.networks.critic.batches(map_parts(lambda x: x[1:, new], rollout.obs)),
-                      sink.all_gather)
+        there = present(rollout)
+        obs = of_present(map_parts(lambda x: x[1:, new], rollout.obs), there[1:, new])
+        merge_batches(self.networks.critic.batches(obs), sink.all_gather)
         if self.returns.count < 1:
             # Otherwise most of the first errors would be the same for all observations.
-            mean = self._over(rollout, self.networks.target).mean(0)
+            mean = self._over(rollout, self.networks.target)[there.flatten()].mean(0)
             self.networks.centre.copy_(sink.all_gather(mean).mean(0))
         errors = self._over(rollout, self.networks.errors).view(rollout.is_first.shape)
         rewards = torch.where(rollout.valid, errors[1:], 0.0)
         gamma = config.at("intrinsic_gamma", step)
-        for part in torch.split(rewards[:, new], self._num_envs, 1):
+        for part, left in zip(torch.split(rewards[:, new], self._num_envs, 1),
+                              torch.split(~there[1:, new], self._num_envs, 1), strict=True):
             # Intrinsic returns go on where an episode ends.
             never = torch.zeros(len(part) + 1, part.shape[1], dtype=torch.bool, device=part.device)
-            stats = self.returns.batch(part, never, never[1:], gamma)
+            stats = self.returns.batch(part, never, left, gamma)
             merge_batches([(self.returns.merge, stats)], sink.all_gather)
         self._rewards = self.returns.scale(rewards)
         self._values = self._over(rollout, self.networks.values).view(errors.shape)
+        if not there.all():
+            # Until an agent is back, its value is that of its return, without an estimate.
+            for t in reversed(range(len(rewards))):
+                waiting = gamma * self._values[t + 1]
+                self._values[t] = torch.where(there[t], self._values[t], waiting)
         self._targets = None
         self._step = step
 
@@ -107,24 +116,28 @@ class Curiosity(nn.Module):
 
         L = mean_t[ ½ (R_t - V(s_t))² ] + mean_t[ ‖f̂(s_{t+1}) - f(s_{t+1})‖² / OUTPUTS ]
 
-        The second mean is over a share of the steps. ConfigError if the algorithm has not called
-        `add`.
+        The second mean is over a share of the steps. Both leave out the observations that stand in
+        for agents that have left. ConfigError if the algorithm has not called `add`.
         """
         if self._targets is None:
             raise ConfigError(f"curiosity=rnd has no effect on algorithm={self._config.algo}; let it "
                               "call update.add_intrinsic, or give --curiosity none")
         new = rollout.current or slice(None)
         obs = map_parts(lambda x: x[:, new].flatten(0, 1), rollout.obs)
-        length, width = rollout.valid[:, new].shape
+        width = rollout.valid[:, new].shape[1]
+        pieces = [*self._pieces(present(rollout)[:, new].cpu(), sink)]
+        counts = torch.tensor([[len(part) for part in piece] for piece in pieces],
+                              dtype=torch.float64, device=self.flat.vector.device)
+        sizes = sink.all_gather(counts.flatten()).sum(0).view(-1, 2).clamp(min=1).tolist()
         targets = self._targets[:, new].flatten()
         rewards = self._rewards[:, new].flatten()
         means = []
-        for steps, predicted, size in self._pieces(length, width, sink):
+        for (steps, predicted), (num_steps, num_predicted) in zip(pieces, sizes, strict=True):
             values = self.networks.values(self._inputs(obs, steps))
             errors = self.networks.errors(self._inputs(obs, predicted + width))
-            terms = torch.stack([rewards[steps].sum() / size,
-                                 0.5 * (targets[steps] - values).square().sum() / size,
-                                 errors.sum() / math.ceil(_SHARE * size)])
+            terms = torch.stack([rewards[steps].sum() / num_steps,
+                                 0.5 * (targets[steps] - values).square().sum() / num_steps,
+                                 errors.sum() / num_predicted])
             backward(terms[1] + terms[2], self.flat.parameters)
             total = sink.all_gather(torch.cat([self.flat.gradient, terms.detach()])).sum(0)
             self._optimizer.step(total[:-len(terms)].to(self.flat.vector.dtype),
@@ -133,27 +146,28 @@ class Curiosity(nn.Module):
         names = ("rollout/intrinsic_reward", "train/intrinsic_value_loss", "train/predictor_loss")
         return dict(zip(names, torch.stack(means).mean(0).tolist(), strict=True))
 
-    def _pieces(self, length: int, num_envs: int,
-                sink: GradientSink) -> Iterator[tuple[Tensor, Tensor, int]]:
-        """Minibatches of the steps of all processes, in random order.
+    def _pieces(self, there: Tensor, sink: GradientSink) -> Iterator[tuple[Tensor, Tensor]]:
+        """Minibatches of the steps of all processes, which draw the same random order.
 
-        For each, the indices of this process's steps for the critic, those for the predictor, and
-        the number of the critic's steps of all processes, which draw the same order.
+        For each, the indices of this process's steps for the critic and those for the predictor,
+        whose observations are `there` [T+1, B] before and after the step.
         """
         seed = derive_seed(self._config.run.seed, "curiosity", self._step)
         generator = torch.Generator().manual_seed(seed)
         reuse = self._config.algorithm.needs.reuse
         device = self.flat.vector.device
-        num_steps = length * num_envs * sink.num_ranks
+        num_envs = there.shape[1]
+        num_steps = there[1:].numel() * sink.num_ranks
         passes, num_pieces = (1, 1) if reuse is None else (_PASSES, min(_PASSES, num_steps))
         for _ in range(passes):
             order = torch.randperm(num_steps, generator=generator)
             for piece in order.tensor_split(num_pieces):
                 predicted = piece[:math.ceil(_SHARE * len(piece))]
                 own, own_predicted = (
-                    own_items(steps, num_envs, num_envs, sink.rank, sink.num_ranks).to(device)
+                    own_items(steps, num_envs, num_envs, sink.rank, sink.num_ranks)
                     for steps in (piece, predicted))
-                yield own, own_predicted, len(piece)
+                yield (own[there[:-1].flatten()[own]].to(device),
+                       own_predicted[there[1:].flatten()[own_predicted]].to(device))
 
     def _inputs(self, obs: Obs, steps: Tensor) -> tuple[Tensor, ...]:
         """The networks' inputs for some of the observations [N, ...]."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
 from vantage.learning.learner import Learner
+from vantage.learning.present_agents import of_present, present
 from vantage.models.normalization import RunningStats, merge_batches
-from vantage.types import Obs, Rollout, map_parts
+from vantage.types import Obs, Rollout
 
 
 def running(learner: Learner) -> Iterator[tuple[str, RunningStats]]:
@@ -36,17 +36,8 @@ def observe(learner: Learner, rollout: Rollout, step: int) -> None:
 
 
 def seen(rollout: Rollout) -> Obs:
-    """The observations without those that stand in for agents that have left.
-
-    Only in their rows do two that are first follow each other without a valid step.
-    """
-    left = rollout.is_first[:-1] & rollout.is_first[1:] & ~rollout.valid
-    if not left.any():
-        return rollout.obs
-    # After a step that is not valid, the last one stands in too, or is the next rollout's first.
-    here = torch.cat([~left, rollout.valid[-1:]])
-    parts: Obs = map_parts(lambda part: part[here].unsqueeze(1), rollout.obs)
-    return parts
+    """The observations without those that stand in for agents that have left."""
+    return of_present(rollout.obs, present(rollout))
 
 
 def discounted_sums(learner: Learner) -> dict[str, Tensor]:
