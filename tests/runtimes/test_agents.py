@@ -40,6 +40,28 @@ def test_agents_learn_one_policy_and_evaluations_count_each_of_them(tmp_path: Pa
         agent.make_env()
 
 
+class Unequal(Relay):
+    """Pays agent c alone: 9 in each of 4 steps."""
+
+    def step(self, actions: Any) -> Any:
+        infos = super().step(actions)[4]
+        over = self.t >= 4
+        self.agents = [] if over else self.possible_agents[:]
+        everyone = dict.fromkeys(self.possible_agents, np.zeros(3, np.float32))
+        return everyone, {"a": 0, "b": 0, "c": 9}, dict.fromkeys(everyone, over), dict.fromkeys(everyone, False), infos
+
+
+def test_evaluations_play_as_many_games_of_each_agent(tmp_path: Path) -> None:
+    with vantage.Trainer("a2c", env=Unequal, run=tmp_path / "run",
+                         **{**QUICK, "eval_every": 96, "eval_episodes": 22, "stop_at_eval": 12}) as trainer:
+        *_, report = trainer
+    assert (report.step, report.metrics["eval/mean_reward"]) == (96, 12), "the goal is reached at once"
+    agent = vantage.load(tmp_path / "run", env=Unequal)
+    for episodes, games in {1: 3, 2: 3, 4: 6, 20: 21, 21: 21, 50: 51}.items():
+        result = vantage.evaluate(agent, episodes=episodes)
+        assert (result.episodes, result.return_mean) == (games, 12)
+
+
 @pytest.mark.parametrize("env", [RELAY, Relay, Relay(), "lambda"])
 def test_an_environment_may_be_an_id_a_class_an_object_or_a_callable(env: Any, tmp_path: Path) -> None:
     is_object = isinstance(env, Relay)

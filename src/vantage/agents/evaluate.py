@@ -112,6 +112,8 @@ def evaluate(run: str | Path | Agent, *, episodes: int = 100, deterministic: boo
              memory: Any = None, algorithm: Any = None) -> Evaluation:
     """Play `episodes` whole games with the policy of `run`, or with an agent.
 
+    With several agents, the number is rounded up so that each plays as many.
+
         result = vantage.evaluate("runs/CartPole-v1/a2c-1", episodes=20)
         print(result.return_mean, result.returns)
 

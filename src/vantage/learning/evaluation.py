@@ -47,14 +47,14 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
 
     With a `seed` these are the first games of that seed, else the next ones. Each environment plays
     a fixed share of the games, its first ones: otherwise short games would be counted more often
-    than long ones. If there are more environments than games, the games of some do not count. A
+    than long ones. If there are more environments than games, the games of some do not count. With
+    several agents, `episodes` is rounded up to a multiple of them, so that each plays as many. A
     game that reaches `envs.longest_game` steps is cut, and is then the last of its environment,
     which cannot be reset. With `may_be_fewer`, a cut game is also the last of an environment that
     could be, as long as no game has ended by itself, and a warning says so after `NOTED_STEPS`.
     """
     _check_fits(model, envs)
-    share, rest = divmod(episodes, envs.num_envs)
-    remaining = [share + (env < rest) for env in range(envs.num_envs)]
+    remaining = _shares(episodes, envs.num_envs, envs.spec.agents)
     device = next(model.parameters()).device
     position = Position.after(reset_envs(envs, seed), model.initial_state(envs.num_envs), device)
     scores = np.zeros(envs.num_envs)
@@ -88,6 +88,12 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
                 remaining[env] -= 1
                 finished.append(episode)
     return finished
+
+
+def _shares(episodes: int, num_envs: int, agents: int) -> list[int]:
+    """How many games of each row count: as many for all agents of a copy."""
+    share, rest = divmod(-(-episodes // agents), num_envs // agents)
+    return [share + (env // agents < rest) for env in range(num_envs)]
 
 
 def no_end_in_evaluation(steps: int, longest: int) -> str:
