@@ -172,7 +172,7 @@ def test_tools_take_paths_as_text_and_print_nothing(cartpole_run: Path, capfd: p
 def test_a_wrong_argument_is_named(cartpole_run: Path) -> None:
     agent = vantage.load(cartpole_run)
     with pytest.raises(vantage.ConfigError, match="deterministic='no' is not True, False or None"):
-        vantage.evaluate(agent, episodes=1, deterministic="no")  # type: ignore[arg-type]
+        vantage.evaluate(agent, episodes=1, deterministic="no")
     with pytest.raises(vantage.ConfigError, match="seed=-1 is below 0"):
         agent.make_env(seed=-1)
     with pytest.raises(vantage.ConfigError, match=r"name it policy\.safetensors"):

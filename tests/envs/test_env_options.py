@@ -30,7 +30,9 @@ class Frames(gym.Env):
     def __init__(self, length: int = 10**6, colour: bool = False, vector: bool = False, masked: bool = False,
                  pays: float = 1.0, highest: int = 255, planes: int = 0) -> None:
         self.length, self.masked, self.pays = length, masked, pays
-        self.shape = (1,) if vector else (20, 16, 3) if colour else (20, 16, planes) if planes else (20, 16)
+        planes = 3 if colour else planes
+        image = (20, 16, planes) if planes else (20, 16)
+        self.shape = (1,) if vector else image
         self.observation_space = spaces.Box(0, highest, self.shape, np.float32 if vector else np.uint8)
         self.action_space = spaces.Discrete(4, start=2)
 

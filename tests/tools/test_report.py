@@ -80,6 +80,7 @@ def test_the_page_of_an_agent_shows_its_own_policy(run: Path, tmp_path: Path) ->
     assert f"{expected.return_mean:.2f}" in text and agent.checkpoint in text
 
 
+@pytest.mark.usefixtures("one_curve")
 def test_a_page_without_a_video_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     html = report(train_shortly(tmp_path / "run", "tiny:Bandit", steps=64), episodes=1).read_text()
     assert "No video" in html and any("no video in the page" in message for message in caplog.messages)

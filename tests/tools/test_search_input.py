@@ -77,7 +77,7 @@ def test_options_without_effect_or_beyond_reason_are_refused(
 
 @pytest.mark.parametrize(("option", "says"), [
     ({"pruner": "median"}, "pruner 'median' is not asha or none"),
-    ({"trials": "5"}, "trials '5' is not a whole number"), ({"trials": 2.5}, "trials.2.5 is not a whole number"),
+    ({"trials": "5"}, "trials '5' is not a whole number"), ({"trials": 2.5}, r"trials=2\.5 is not a whole number"),
 ])
 def test_wrong_options_of_the_call_are_named_before_any_directory_exists(option: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):

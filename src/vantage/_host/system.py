@@ -158,7 +158,7 @@ def keep_freed_memory() -> None:
 
 
 class FreedMemory:
-    """Returns what `keep_freed_memory` has kept to the system, once a minute. Linux with glibc only.
+    """Returns what `keep_freed_memory` has kept to the system, once a minute. With glibc only.
 
     Aligned blocks, which torch allocates, are seldom reused as a whole before glibc 2.38: the heap
     of a long A2C run with an LSTM grew from 0.5 to 4.0 GB in 13M steps.

@@ -112,11 +112,10 @@ def evaluate(run: str | Path | Agent, *, episodes: int = 100, deterministic: boo
              memory: Any = None, algorithm: Any = None) -> Evaluation:
     """Play `episodes` whole games with the policy of `run`, or with an agent.
 
-    With several agents, the number is rounded up so that each plays as many.
-
         result = vantage.evaluate("runs/CartPole-v1/a2c-1", episodes=20)
         print(result.return_mean, result.returns)
 
+    - `episodes` is rounded up with several agents, so that each plays as many.
     - `deterministic`: True takes the most probable actions, False samples. None follows the run's
       `eval_deterministic`, and also plays the other way, except on Atari, whose games are long.
     - `num_envs`: games played at a time; by default 16, or the number that a vector environment was

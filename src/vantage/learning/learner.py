@@ -97,7 +97,7 @@ class Learner:
 
         Takes one gradient step, or one for each minibatch if the algorithm reuses rollouts; returns
         the means of their metrics. Raises NonFiniteError if the loss or the gradient of a step is
-        not finite. After any exception, weights and buffers are those before the update.
+        not finite. After an exception in a loss, weights and buffers are those before the update.
         """
         values = self.value_targets
         if self.curiosity is not None:

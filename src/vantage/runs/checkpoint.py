@@ -135,7 +135,8 @@ def load_latest(run: Path) -> Checkpoint:
             return checkpoint
     remedy = "restore one from a copy, or start again with `vantage train`"
     if _is_new(run):
-        remedy = f"wait for its first save, or begin it anew with `vantage resume {shlex.quote(str(run))}`"
+        again = f"`vantage resume {shlex.quote(str(run))}`"
+        remedy = f"wait for its first save, or begin it anew with {again}"
     raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; {remedy}", *damaged]))
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vantage._host.extras import require
 from vantage.agents.agent import Agent, load, load_for
-from vantage.errors import ConfigError, VantageError, for_reader
+from vantage.errors import ConfigError, VantageError
 from vantage.runs import zoo
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over, run_of, with_code_of
@@ -96,8 +96,8 @@ def _default_path(run: str | Path | Agent, format: Format) -> Path:
     # The file of an agent may lie in the package or in a cache.
     is_elsewhere = source.startswith((PREFIX, zoo.PREFIX)) or isinstance(run, Agent)
     if is_elsewhere and not path.is_dir():
-        raise ConfigError(for_reader(f"{run} has no run directory on this machine; name the file: "
-                                     f"--output policy.{format}"))
+        raise ConfigError(f"{run} has no run directory on this machine; name the file: --output "
+                          f"policy.{format}")
     folder = path if path.is_dir() else path.parent
     return folder / f"policy.{format}"
 

@@ -71,8 +71,9 @@ def _directory(config: Config, run: str | None) -> Path:
     """The directory of the seeds: new, or `run` with seeds of the same config."""
     path = None if run is None else Path(run)
     if path is not None and (path / _FILE).exists():
-        saved = _flat(path / _FILE, None)
-        here = _flat(path / _FILE, config.to_json())
+        with reading(path / _FILE):
+            saved = of_run(_flat(read_text(path / _FILE), str(path / _FILE)))
+        here = _flat(config.to_json(), _FILE)
         changed = [name for name, value in here.items() if saved.get(name) != value]
         if changed:
             raise ConfigError(f"{path} holds seeds of another config, which differs in "
@@ -88,11 +89,9 @@ def _directory(config: Config, run: str | None) -> Path:
     return path
 
 
-def _flat(file: Path, text: str | None) -> dict[str, Any]:
-    """The flat values of a config's `text`, by default in `file`, whose code is not imported."""
-    with reading(file):
-        text = read_text(file) if text is None else text
-        return of_run(flatten(read_json_object(text, source=str(file)), source=str(file)))
+def _flat(text: str, source: str) -> dict[str, Any]:
+    """The flat values of a config in JSON; the code that it names is not imported."""
+    return flatten(read_json_object(text, source=source), source=source)
 
 
 class _Fleet:

@@ -83,10 +83,11 @@ def _check_options(options: Options) -> None:
                           "FILE.json")
     for name, low in (("trials", 1), ("seeds", 1), ("jobs", 1), ("reduction", 2)):
         number = getattr(options, name)
-        is_whole = isinstance(number, Integral | None)
-        if not is_whole:
+        if number is None:
+            continue
+        if not isinstance(number, Integral):
             raise ConfigError(f"--{name} {number!r:.80} is not a whole number")
-        if number is not None and not low <= number <= MOST:
+        if not low <= int(number) <= MOST:
             raise ConfigError(f"--{name} {number} is not from {low} to {MOST:,}")
     if options.pruner not in (None, *get_args(Pruner)):
         raise ConfigError(f"--pruner {options.pruner!r:.80} is not asha or none")
