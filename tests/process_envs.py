@@ -1,4 +1,4 @@
-"""Environments that count the processes which step them, fail in one of these, or end them."""
+"""Environments that count the processes which step them or their episodes, fail in one of these, or end them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tiny import Bandit, DelayedReward
+from tiny import Bandit, DelayedReward, Leveled
 
 
 def acting(folder: Path) -> list[int]:
@@ -78,3 +78,21 @@ class Signalling(DelayedReward):
                     signal.pause()  # the death of the parent ends this process
                 break
         return super().play(action)
+
+
+class Begun(Leveled):
+    """Adds the seed and level of every reset to a file in `folder`; raises once, after `limit` episodes of its own."""
+
+    def __init__(self, folder: str, limit: int = 10**6) -> None:
+        super().__init__()
+        self.folder, self.limit, self.begun = Path(folder), limit, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self.begun += 1
+        if self.begun > self.limit and not (self.folder / "raised").exists():
+            (self.folder / "raised").touch()
+            raise RuntimeError("the simulator broke")
+        result = super().reset(seed=seed, options=options)
+        with (self.folder / "episodes").open("a") as file:
+            file.write(f"{seed} {self.level}\n")
+        return result

@@ -14,6 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 from vantage.envs.descriptions import shown
 from vantage.envs.interface import MASK, Array, Info
 from vantage.envs.parts import children_of, leaves_of, value_at
+from vantage.errors import EnvError
 
 METHOD = "action_masks"
 """The method's name: https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html
@@ -147,6 +148,20 @@ def parts_of_mask(mask: Any, space: gym.Space[Any], name: str = "") -> list[tupl
                          f"{', '.join(map(repr, children))}")
     return [part for key, child in children.items()
             for part in parts_of_mask(given.get(key), child, f"{name}/{key}".strip("/"))]
+
+
+def of_subset(mask: Array, subset: Array, over: Array, name: str) -> Array:
+    """The columns `subset` of a mask [B, A]: all True where an episode is over and allows none.
+
+    EnvError, of the environment `name`, where one that goes on allows none.
+    """
+    mask = mask[:, subset]
+    no_action_follows = over & ~mask.any(axis=1)
+    mask = mask | no_action_follows[:, None]
+    if not mask.any(axis=1).all():
+        raise EnvError(f"{name}: action_mask allows none of the actions {subset.tolist()} of "
+                       "action_subset")
+    return mask
 
 
 def _adding(method: Callable[[], Any] | None) -> Callable[[Info], Info]:

@@ -105,10 +105,15 @@ class TensorEnvironments:
         self._over = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
         note_player(self)
 
-    def restart(self, seed: int) -> First:
-        """Begin the first episodes of `seed`, like new environments with this seed."""
+    @property
+    def episode(self) -> Array:
+        """The number of each environment's episode [B], on the CPU."""
+        return self._episode.cpu().numpy()
+
+    def restart(self, seed: int, episodes: Array | int = 0) -> First:
+        """Begin the episodes of `seed` with these numbers [B], like new environments at 0."""
         self._seeds.seed = seed
-        self._episode.fill_(-1)
+        self._episode[:] = torch.as_tensor(episodes, device=self.device) - 1
         return self.reset()
 
     def cut_games_after(self, steps: int) -> None:

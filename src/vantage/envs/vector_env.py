@@ -28,6 +28,7 @@ from vantage.envs.interface import (
     Snapshot,
     Step,
 )
+from vantage.envs.masks import of_subset
 from vantage.envs.options import choose_actions
 from vantage.envs.outcomes import LAST_INFO
 from vantage.envs.parallel_agents import any_of_agents, waiting_rows
@@ -93,10 +94,15 @@ class Environments:
         self._obs: Any = create_empty_array(policy_spaces(self.spec)[0], num_envs)
         self._no_actions: Array = np.zeros((num_envs, *self.spec.action.shape), np.int64)
 
-    def restart(self, seed: int) -> First:
-        """Begin the first episodes of `seed`, like new environments with this seed."""
+    @property
+    def episode(self) -> Array:
+        """The number of each environment's episode [B]."""
+        return self._episode
+
+    def restart(self, seed: int, episodes: Array | int = 0) -> First:
+        """Begin the episodes of `seed` with these numbers [B], like new environments at 0."""
         self._seeds.seed = seed
-        self._episode[:] = -1
+        self._episode[:] = np.subtract(episodes, 1)
         return self.reset()
 
     def cut_games_after(self, steps: int) -> None:
@@ -247,13 +253,7 @@ class Environments:
         mask: Array | None = info.get(MASK)
         if mask is None or self._subset is None:
             return mask
-        mask = mask[:, self._subset]
-        no_action_follows = self._over & ~mask.any(axis=1)
-        mask = mask | no_action_follows[:, None]
-        if not mask.any(axis=1).all():
-            raise EnvError(f"{self._seeds.name}: action_mask allows none of "
-                           f"action_subset={self._config.action_subset}")
-        return mask
+        return of_subset(mask, self._subset, self._over, self._seeds.name)
 
     def _restore(self, snapshot: Snapshot) -> First:
         """Continue from `snapshot`; a new episode begins where the replay ends elsewhere."""

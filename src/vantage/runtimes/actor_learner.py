@@ -27,7 +27,7 @@ from vantage.runs.compatibility import check_policy_state, restoring
 from vantage.runtimes.machine import resolve_device
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.runtimes.startup import new_model
+from vantage.runtimes.startup import lost_in_words, new_model, next_episodes
 from vantage.types import Rollout, State
 
 
@@ -92,12 +92,13 @@ class ActorLearner:
         self.config = self.config.change(**values)
         self.learner.change(self.config)
 
-    def begin(self) -> None:
-        """Reset the environments and the policy's state."""
+    def begin(self, episodes: np.ndarray | int = 0) -> None:
+        """Begin the environments' episodes with these numbers [B], and the policy's state."""
         state = self.model.initial_state(self.envs.num_envs)
         if self.self_play is not None and not self.self_play.past:
             self.self_play.join()
-        self._act_from(Position.after(self.envs.restart(self.config.run.seed), state, self.device))
+        first = self.envs.restart(self.config.run.seed, episodes)
+        self._act_from(Position.after(first, state, self.device))
 
     def _act_from(self, position: Position) -> None:
         """Continue from `position`, with empty replays."""
@@ -215,6 +216,7 @@ class ActorLearner:
         tensors["acting"]["generator"] = self.generator.get_state()
         tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
         tensors["acting"]["learner_generator"] = self.learner.generator.get_state()
+        tensors["acting"]["episode"] = torch.tensor(self.envs.episode)
         tensors["acting"] |= discounted_sums(self.learner)
         if self.self_play is not None:
             tensors["self_play"] = self.self_play.tensors()
@@ -229,8 +231,7 @@ class ActorLearner:
     def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
         """Continue from where `acting_tensors` was called.
 
-        Returns notes on what could not be restored. Raises CheckpointError for tensors that
-        `acting_tensors` cannot have returned.
+        Returns notes on what was not restored. CheckpointError for tensors of another form.
         """
         with restoring((LookupError, OverflowError, RuntimeError, TypeError, ValueError)):
             acting = tensors["acting"]
@@ -240,28 +241,25 @@ class ActorLearner:
                              "begin anew, so this resume is not exact")
             self.replay_generator.set_state(acting["replay_generator"])
             restore_generator(self.learner.generator, acting["learner_generator"])
+            episodes = next_episodes(acting, self.envs.num_envs)
             saved = {key: x.numpy() for key, x in tensors.get("envs", {}).items()}
             if saved and len(saved["episode"]) != self.envs.num_envs:
-                self.begin()
-                return [*notes,
-                        "the checkpoint has other environments in each process: all begin a new "
-                        "episode"]
+                self.begin(episodes)
+                return [*notes, "the checkpoint has other environments in each process: all begin "
+                        "a new episode"]
             state = self._policy_state(acting)
             if self.self_play is not None:
                 self.self_play.load(tensors["self_play"])
                 self.self_play.replays = bool(saved)
-            first = self.envs.reset(saved or None)
+            first = (self.envs.reset(saved) if saved else
+                     self.envs.restart(self.config.run.seed, episodes))
             if self.self_play is not None:
                 self.self_play.replays = False
             if not saved:
                 notes.append("the checkpoint follows an error or interrupt, so every environment "
                              "begins a new episode")
             elif first.lost:
-                which = ", ".join(map(str, first.lost))
-                if len(first.lost) == self.envs.num_envs // self.envs.spec.agents > 8:
-                    which = "all"
-                notes.append(f"environments {which} could not be restored by a replay and begin a "
-                             "new episode: this resume is not exact")
+                notes.append(lost_in_words(first.lost, self.envs))
             for name, sums in discounted_sums(self.learner).items() if saved else ():
                 sums.copy_(acting[name])
             self._act_from(Position.after(first, state, self.device))

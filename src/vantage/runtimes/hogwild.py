@@ -40,7 +40,12 @@ from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers
+from vantage.runtimes.startup import (
+    begin_workers,
+    first_episode,
+    load_learner,
+    model_of_workers,
+)
 from vantage.runtimes.steps import is_due
 
 log = logging.getLogger(__name__)
@@ -213,7 +218,8 @@ class HogwildRun:
         with stop_signals_blocked(), importing_main(needs_main(self.config.env)):
             self._workers[worker] = start(self._context, f"vantage-worker-{worker}", worker_main,
                                           self.config, worker, self.recorder.workers_started,
-                                          self._shared, self._replay_bytes)
+                                          first_episode(self.progress, self.config), self._shared,
+                                          self._replay_bytes)
         self.recorder.workers_started += 1
 
     def _receive(self, seconds: float) -> None:
@@ -256,7 +262,7 @@ class HogwildRun:
             self._workers.popitem()[1].end()
 
 
-def worker_main(connection: Connection, config: Config, worker: int, index: int,
+def worker_main(connection: Connection, config: Config, worker: int, index: int, episode: int,
                 shared: SharedWeights, replay_bytes: int) -> None:
     """Pull, collect and learn until all workers together reach `shared.limit`.
 
@@ -271,7 +277,7 @@ def worker_main(connection: Connection, config: Config, worker: int, index: int,
     weights = actor_learner.hogwild
     assert weights is not None
     weights.pull()
-    actor_learner.begin()
+    actor_learner.begin(episode)
     unreported = Advance()
     reported_at = 0.0
     steps = shared.workers["steps"]

@@ -67,7 +67,7 @@ def run_rank(rank: int, shared: RankMemory | None = None,
     followed = FollowedTraining(None, 0)
     run = collectives.broadcast()
     if run is not None:  # None: rank 0 called `dismiss`
-        config, tensors, saved, resumed, demonstrations = run
+        config, tensors, saved, episode, demonstrations = run
         prepare_process(config)
         actor_learner = ActorLearner(config, worker=rank, index=rank,
                                      replay_bytes=replay_share(config.num_processes))
@@ -77,7 +77,7 @@ def run_rank(rank: int, shared: RankMemory | None = None,
             learner.cloning = Cloning(learner.model, demonstrations, seed=config.run.seed,
                                       num_ranks=config.num_processes)
         weights = share_weights(learner, rank, shared)
-        notes = _begin_acting(actor_learner, saved, rank, resumed=resumed)
+        notes = _begin_acting(actor_learner, saved, rank, episode)
         gather((notes, actor_learner.num_past))
         if not collectives.broadcast():
             actor_learner.forget_past()
@@ -88,8 +88,9 @@ def run_rank(rank: int, shared: RankMemory | None = None,
 
 
 def _begin_acting(actor_learner: ActorLearner, saved: Mapping[str, Mapping[str, Tensor]],
-                  rank: int, *, resumed: bool) -> list[str]:
-    """Restore the acting tensors of `rank`, or begin episodes.
+                  rank: int, episode: int | None) -> list[str]:
+    """Restore the acting tensors of `rank`, or begin episodes: those from number `episode` on in a
+    resumed run.
 
     Returns notes on what was not restored.
     """
@@ -98,8 +99,8 @@ def _begin_acting(actor_learner: ActorLearner, saved: Mapping[str, Mapping[str, 
               if name.startswith(prefix)}
     if acting:
         return actor_learner.restore_acting(acting)
-    actor_learner.begin()
-    if resumed:
+    actor_learner.begin(episode or 0)
+    if episode is not None:
         return ["the checkpoint follows an error or interrupt, so its environments begin new episodes"]
     return []
 

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from vantage._host.processes import importing_main, stop_signals_blocked
@@ -29,6 +30,7 @@ from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner_state import tensors_of
 from vantage.learning.running_statistics import running
 from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.compatibility import restoring
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.child_processes import Process, start
@@ -36,6 +38,7 @@ from vantage.runtimes.collectives import RankLostError, gather, torchrun_rank_an
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.rank_worker import Command, rank_main, share_weights
 from vantage.runtimes.shared_gradients import RankMemory
+from vantage.runtimes.startup import next_episodes
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,10 @@ class Ranks:
         learner = actor_learner.learner
         tensors = {} if checkpoint is None else checkpoint.tensors
         acting = {name: group for name, group in tensors.items() if name.startswith("partner_")}
+        episode = None
+        if checkpoint is not None:
+            with restoring((RuntimeError, TypeError, ValueError)):
+                episode = int(np.max(next_episodes(tensors.get("acting", {}), 0)))
         try:
             shared = None
             if torchrun_rank_and_size() is None:
@@ -73,8 +80,7 @@ class Ranks:
                     weights[name] = {key: tensor.cpu() for key, tensor in group.items()}
                 cloning = learner.cloning
                 demonstrations = None if cloning is None else cloning.demonstrations
-                collectives.broadcast((config, weights, acting, checkpoint is not None,
-                                       demonstrations))
+                collectives.broadcast((config, weights, acting, episode, demonstrations))
                 self._weights = share_weights(learner, 0, shared, self._check)
         except BaseException:
             self.close()

@@ -41,7 +41,12 @@ from vantage.runtimes.ray_cluster import (
 from vantage.runtimes.ray_learner import RemoteEvaluator, ReplyLearner
 from vantage.runtimes.ray_worker import RayWorker, Reply, versions
 from vantage.runtimes.recorder import Recorder, Status
-from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers
+from vantage.runtimes.startup import (
+    begin_workers,
+    first_episode,
+    load_learner,
+    model_of_workers,
+)
 from vantage.runtimes.steps import is_due
 
 log = logging.getLogger(__name__)
@@ -195,7 +200,8 @@ class RayRun:
 
     def _start(self, worker: int) -> None:
         actor = ray.remote(RayWorker).options(num_cpus=self.config.ray.worker_cpus).remote(
-            self._worker_config, worker, self.recorder.workers_started)
+            self._worker_config, worker, self.recorder.workers_started,
+            first_episode(self.progress, self.config))
         self.recorder.workers_started += 1
         self._send(Member(worker, actor), actor.place)
 

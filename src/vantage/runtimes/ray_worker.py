@@ -80,8 +80,9 @@ def returning_errors(method: Callable[..., Any]) -> Callable[..., Any]:
 class RayWorker:
     """Acts with the newest weights in its own environments; sends rollouts or gradients."""
 
-    def __init__(self, config: bytes, worker: int, index: int) -> None:
+    def __init__(self, config: bytes, worker: int, index: int, episode: int = 0) -> None:
         self._arguments = config, worker, index
+        self._episode = episode
         self._updates: Iterator[dict[str, float]] = iter(())
         self._evaluator: Evaluator | None = None
 
@@ -107,7 +108,7 @@ class RayWorker:
         self._actor_learner = actor_learner
         self._sink = GradientCopy()
         actor_learner.learner.sink = self._sink
-        actor_learner.begin()
+        actor_learner.begin(self._episode)
 
     @returning_errors
     def change(self, values: Mapping[str, Any]) -> None:

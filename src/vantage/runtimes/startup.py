@@ -6,11 +6,13 @@ No training here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
@@ -35,6 +37,7 @@ from vantage.runs.demonstration_file import (
     write_demonstrations,
 )
 from vantage.runs.policy_file import SavedPolicy
+from vantage.runtimes.progress import Progress
 from vantage.runtimes.recorder import Recorder
 from vantage.types import EnvSpec
 
@@ -122,6 +125,31 @@ def begin_workers(recorder: Recorder, checkpoint: Checkpoint | None) -> None:
     replays = "; their replays begin empty" if recorder.config.algorithm.needs.replay else ""
     log.info("workers begin new episodes, and the order of their updates never repeats: this "
              f"resume is not exact{replays}")
+
+
+def first_episode(progress: Progress, config: Config) -> int:
+    """The number of the first episode of a worker that begins now: the mean of all so far."""
+    return progress.episodes // (config.num_processes * config.envs_per_process)
+
+
+def next_episodes(acting: Mapping[str, Tensor], num_envs: int) -> np.ndarray | int:
+    """The numbers of the episodes that begin after a checkpoint's [B], or one number for all.
+
+    One if it has another number of environments, 0 if it is too old to have theirs.
+    """
+    if "episode" not in acting:
+        return 0
+    following = acting["episode"].numpy() + 1
+    return following if following.shape == (num_envs,) else int(following.max())
+
+
+def lost_in_words(lost: Sequence[int], envs: Environments) -> str:
+    """What a resume says of the environments whose states no replay restored."""
+    which = ", ".join(map(str, lost))
+    if len(lost) == envs.num_envs // envs.spec.agents > 8:
+        which = "all"
+    return (f"environments {which} could not be restored by a replay and begin a new episode: this "
+            "resume is not exact")
 
 
 def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None,
