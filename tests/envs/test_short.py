@@ -73,3 +73,9 @@ def test_evaluations_play_whole_episodes():
     envs.reset()
     steps = [envs.step(np.zeros((2, 1), np.float32)) for _ in range(201)]
     assert [episode.length for step in steps for episode in step.episodes] == [200, 200]
+
+
+def test_a_short_episode_is_shorter_than_the_environments_own():
+    make("CartPole-v1", 2, short_episode_steps=499, short_episode_every=2).close()
+    with pytest.raises(ConfigError, match="no effect here: CartPole-v1 ends episodes after 500 steps"):
+        make("CartPole-v1", 2, short_episode_steps=500, short_episode_every=2)

@@ -24,6 +24,7 @@ from vantage.envs.options import Play, check_without_wrappers, non_defaults
 from vantage.envs.probe import probe_single
 from vantage.envs.two_players import Opponent, two_players
 from vantage.envs.workers import Workers
+from vantage.errors import ConfigError
 
 
 class SingleEnvironments:
@@ -139,6 +140,9 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, created: An
         check_processes(env)
     frames = Play.of(config, None).frames_per_step
     time_limit = config.max_episode_steps or math.ceil((probed.own_limit or 0) / frames)
+    if short.any() and 0 < time_limit <= config.short_episode_steps:
+        raise ConfigError(f"short_episode_steps={config.short_episode_steps} has no effect here: "
+                          f"{env.name} ends episodes after {time_limit} steps; give a smaller one")
     is_endless = time_limit == 0
     max_steps = config.max_episode_steps or math.inf
     if is_endless and longest_game:
