@@ -36,6 +36,13 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     assert not [path for path in targets(page) if not path.exists()]
 
 
+def test_the_page_of_faults_names_every_file_of_reports() -> None:
+    page = (ROOT / "docs/fault-tests.md").read_text(encoding="utf-8").partition("## Reported bugs")[2]
+    names = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| .* \| (.*) \|$", page, re.MULTILINE)))
+    files = (ROOT / "tests/reports").glob("test_*.py")
+    assert {*names} - {"test_"} == {path.stem.removeprefix("test_") for path in files}
+
+
 def test_the_tests_that_a_page_names_exist() -> None:
     names = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/reliability.md").read_text(encoding="utf-8")))
     tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))

@@ -17,6 +17,8 @@ from vantage.cli.arguments import Settings
 from vantage.errors import ConfigError
 
 Run = Positional[Annotated[str, Doc("run directory"), arg(metavar="RUN")]]
+Policy = Positional[Annotated[str, Doc("run directory, policy file, zoo:NAME or hf://OWNER/NAME"),
+                              arg(metavar="RUN")]]
 Checkpoint = Annotated[str, Doc("latest, best or a step; auto: best if there is one")]
 Trust = Annotated[bool, Doc("import the modules that the run's config names, which runs their "
                             "code")]
@@ -51,7 +53,7 @@ class Play:
 MaxSteps = Annotated[int, Doc("cut games after this many steps; 0: as the run")]
 
 
-def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, play: Play,
+def evaluate(run: Policy, *, episodes: Annotated[int, Doc("games to play")] = 100, play: Play,
              max_episode_steps: MaxSteps = 0, json: Json = False) -> None:
     """Evaluate a run's policy on whole games."""
     arguments = play.arguments()
@@ -74,7 +76,7 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, int | float | str | None) else str(value)
 
 
-def record(run: Run, *,
+def record(run: Policy, *,
            output: Annotated[Path | None, Doc("the video, .mp4 or .gif"), SHORT] = None,
            demonstrations: Annotated[Path | None, Doc("write the games as demonstrations to this "
                                                       ".safetensors file")] = None,
@@ -101,7 +103,7 @@ def record(run: Run, *,
 _LATEST = Play(checkpoint="latest")
 
 
-def watch(run: Run, *, play: Play = _LATEST) -> None:
+def watch(run: Policy, *, play: Play = _LATEST) -> None:
     """Watch a run's policy play in a window, also while it trains."""
     arguments = play.arguments()
     from vantage.tools.watch import watch
@@ -167,8 +169,8 @@ def report(run: Run, *,
                       trust=trust))
 
 
-def export(run: Run, *, format: Annotated[Literal["onnx", "safetensors"],
-                                          Doc("safetensors is for vantage.load")],
+def export(run: Policy, *, format: Annotated[Literal["onnx", "safetensors"],
+                                             Doc("safetensors is for vantage.load")],
            output: Annotated[Path | None, Doc("none: policy.onnx or policy.safetensors in RUN"),
                              SHORT] = None,
            checkpoint: Checkpoint = "auto", trust: Trust = False) -> None:

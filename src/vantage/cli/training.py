@@ -14,12 +14,13 @@ from shlex import join, quote
 from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import Doc
+from tyro.conf import Positional, arg
 
 from vantage._host.terminal import MessageHandler, messages_to, write_line
 from vantage._host.time_limit import Interrupted
 from vantage.cli.arguments import Settings
 from vantage.cli.stop_signals import Stop
-from vantage.cli.tools import Run, Trust
+from vantage.cli.tools import Trust
 from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import load_class
@@ -32,6 +33,7 @@ from vantage.tools.search.command import Options
 if TYPE_CHECKING:
     from vantage.types import Report
 
+Resumed = Positional[Annotated[str, Doc("run directory, or its copy at a URL"), arg(metavar="RUN")]]
 Finish = Annotated[bool, Doc("at the end, evaluate, draw curve.png, record game.mp4 and print the "
                              "paths")]
 
@@ -116,7 +118,7 @@ def _check_imports(config: Config) -> None:
         check_initial(config)
 
 
-def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent steps")] = None,
+def resume(run: Resumed, *, steps: Annotated[int | None, Doc("new total of agent steps")] = None,
            extend_schedule: Annotated[bool, Doc("stretch schedules over the new total")] = False,
            max_minutes: Annotated[float | None,
                                   Doc("stop this session after this wall time")] = None,

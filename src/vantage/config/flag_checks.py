@@ -59,7 +59,7 @@ def _network_keys_without_effect(config: Config) -> dict[str, str]:
     if is_atari(config.env.id):
         atari = "on Atari, with its images and discrete actions; leave it out"
         box_keys = ("scale_actions", "obs_norm", "distribution", "std", "min_std", "std_lr_scale",
-                    "squash_mean", "log_std_init")
+                    "squash_mean", "log_std_init", "bounds_coef", "critic_samples")
         reasons |= dict.fromkeys(box_keys, atari)
         if policy.network != "mlp":
             reasons |= dict.fromkeys(layers, f"{atari}, or give --network mlp")
@@ -89,7 +89,9 @@ def _other_keys_without_effect(config: Config) -> dict[str, str]:
     if config.env.self_play == 0:
         reasons["self_play_every"] = "without self-play; give --self-play 20, or leave it out"
     if flat.get("replay_ratio") == 0:
-        reasons["replay_start"] = "without updates from the replay; leave it out"
+        no_replay = "without updates from the replay; leave it out"
+        reasons |= dict.fromkeys(("replay_start", "replay_size", "replay_save_every", "burn_in"),
+                                 no_replay)
     if reason := _why_no_short_episodes(config):
         reasons["short_episode_every"] = reason
         if config.env.short_episode_steps:

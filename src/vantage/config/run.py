@@ -17,7 +17,7 @@ class RunConfig:
     schedule_steps: int = key(
         0, "length of schedules in agent steps; 0: --steps", low=0, high=10**15)
     seed: int = key(
-        0, "seed of all random numbers of the run; without it, `vantage train` draws one",
+        0, "random seed, drawn by `vantage train` if not given",
         low=0, high=2**63 - 1)
     save_every: int = key(200_000, "agent steps between checkpoints", low=1, high=10**15)
     keep_checkpoints: int = key(3, "number of newest checkpoints to keep", low=1, high=10**6)
