@@ -198,10 +198,10 @@ def test_a_policy_learns_what_the_members_of_a_set_show() -> None:
     keys = {"hidden": "32,32", "rollout_length": 64, "lr": 3e-3, "minibatch_size": 128, "epochs": 5}
     config = vantage.configure("ppo", **KEYS | keys)
     with begun(config) as one:
-        updates = [one.advance(lambda: 0).episodes for _ in range(30)]
+        updates = [one.advance(lambda: 0).episodes for _ in range(18)]
     scores = [[episode.score for episode in episodes] for episodes in updates]
     assert np.mean(scores[0]) < 3.0
-    assert np.mean(scores[-1]) > 3.6, "of 4"
+    assert np.mean(np.concatenate(scores[-4:])) > 3.6, "of 4"
 
 
 @pytest.mark.parametrize(("algo", "more"), [
