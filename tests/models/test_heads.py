@@ -10,11 +10,9 @@ import torch
 from torch import Tensor
 
 from vantage.errors import ConfigError
-from vantage.models.build import make_model
 from vantage.models.config import PolicyConfig
 from vantage.models.heads import GaussianHead
-from vantage.runtimes.startup import log_setting
-from vantage.types import ActionSpec, ArraySpec, EnvSpec
+from vantage.types import ActionSpec
 
 BOX = ActionSpec("box", (3,), (-2.0, 0.0, -1.0), (2.0, 10.0, 1.0))
 FEATURES = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
@@ -72,13 +70,3 @@ def test_a_squashed_mean_stays_within_the_bounds_and_starts_in_their_middle() ->
     with pytest.raises(ConfigError, match=r"squash_mean=true needs finite action bounds.*inf.*use squash_mean=false"):
         gaussian(action=unbounded, squash_mean=True)
     gaussian(action=unbounded)
-
-
-@pytest.mark.parametrize(("action", "words"), [
-    (ActionSpec("discrete", (2,)), "std=state, log_std_init=-1.0: without effect, since no action is a Box"),
-    (BOX, "")])
-def test_keys_of_boxes_are_named_where_no_action_is_one(action: ActionSpec, words: str,
-                                                        caplog: pytest.LogCaptureFixture) -> None:
-    spec = EnvSpec(ArraySpec("vector", (3,), "float32"), action)
-    log_setting((), make_model(PolicyConfig(std="state", log_std_init=-1.0), spec, critic="state"))
-    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [words] * bool(words)

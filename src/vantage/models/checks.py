@@ -16,8 +16,6 @@ from vantage.models.config import PolicyConfig
 from vantage.specs import is_part
 from vantage.types import EnvSpec
 
-BOX_KEYS = ("std", "min_std", "std_lr_scale", "squash_mean", "log_std_init")
-"""Keys of the distribution of Box actions, which refuses discrete ones itself."""
 MAX_WEIGHTS = 500_000_000
 """Largest network. Training holds about four times as many numbers, 8 GB."""
 
@@ -86,12 +84,6 @@ def check_actions(policy: PolicyConfig, spec: EnvSpec, critic: str) -> None:
     if spec.masked and (action.kind == "box" or not action.sizes):
         raise ConfigError("action masks are for discrete and multi_discrete actions, not for "
                           f"{action!s:.200}; drop action_mask from the environment's info")
-
-
-def without_effect(policy: PolicyConfig, spec: EnvSpec) -> list[str]:
-    """Keys of Box actions that differ from their defaults though `spec` has none, as key=value."""
-    return [f"{key}={in_text(getattr(policy, key))}" for key in BOX_KEYS
-            if not spec.action.boxes and getattr(policy, key) != getattr(PolicyConfig, key)]
 
 
 def check_size(policy: PolicyConfig, spec: EnvSpec,

@@ -27,7 +27,6 @@ from vantage.learning.learner_state import initialize_from, load_tensors
 from vantage.learning.modules import module_in_words
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model
-from vantage.models.checks import without_effect
 from vantage.models.inputs import networks_in_words
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.compatibility import check_fits, check_spaces, fitting, in_units_of
@@ -105,11 +104,9 @@ def measure_images(model: ActorCritic, config: Config, envs: Environments) -> No
 
 
 def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
-    """Log the `notes` on environments, keys without effect, and the network."""
+    """Log the `notes` on environments, and the network."""
     for note in notes:
         log.info(for_reader(note))
-    if keys := without_effect(model.policy, model.spec):
-        log.warning(f"{', '.join(keys)}: without effect, since no action is a Box")
     if model.policy.critic_parts:
         seen = model.acting_spec.keys
         unseen = [key for key in model.spec.keys if key not in seen]
