@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,22 @@ def test_workers_count_on_from_the_mean_of_the_environments(tmp_path: Path) -> N
     assert levels.count(0) == [level for _, level in before].count(0) - 16
 
 
-def test_the_numbers_of_other_environments_or_of_an_older_run() -> None:
-    acting = {"episode": torch.tensor([3, 5])}
-    assert next_episodes(acting, 2).tolist() == [4, 6]  # type: ignore[union-attr]
-    assert next_episodes(acting, 3) == 6
-    assert next_episodes({}, 2) == 0
+@pytest.mark.parametrize(("groups", "num_envs", "expected"), [
+    ({"acting": [3, 5]}, 2, [5, 7]), ({"envs": [3, 5]}, 2, [5, 7]),
+    ({"acting": [3, 5], "partner_1_acting": [40, 9], "envs": [3, 5]}, 2, [5, 7]),
+    ({"acting": [3, 5], "partner_1_acting": [40, 9]}, 4, 42), ({"acting": [3, 5], "partner_1_envs": [40, 9]}, 1, 42),
+    ({"acting": [3, 5]}, 1, 9), ({}, 2, 9)])
+def test_the_next_numbers_are_beyond_those_of_all_processes(
+        groups: dict[str, list[int]], num_envs: int, expected: Any) -> None:
+    tensors = {name: {"episode": torch.tensor(numbers)} for name, numbers in groups.items()}
+    numbers = next_episodes({"model": {}, "acting": {}} | tensors, num_envs, least=9)
+    assert (numbers if isinstance(numbers, int) else numbers.tolist()) == expected
+
+
+@pytest.mark.parametrize("numbers", [
+    torch.tensor([3.0, 5.0]), torch.tensor([math.inf, 1]), torch.tensor([-2, 5]), torch.tensor([2**62, 5]),
+    torch.tensor(3), torch.tensor([[3, 5]]), torch.tensor([], dtype=torch.int64), torch.tensor([1j, 5])],
+    ids=str)
+def test_other_numbers_are_not_continued(numbers: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="the numbers of the episodes are"):
+        next_episodes({"acting": {"episode": numbers}}, 2)

@@ -19,7 +19,7 @@ from vantage.envs.config import EnvConfig
 from vantage.envs.ids import AtariId, AtariProtocol
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.options import Picture, Play, margins_of, numbers
-from vantage.envs.short_episodes import SideBySide
+from vantage.envs.short_episodes import SideBySide, keep_if_shorter
 from vantage.envs.vector_env import FIRE
 from vantage.errors import ConfigError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -230,6 +230,7 @@ def atari_environments(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_e
                               "out")
     game = Game.of(atari, config)
     threads = min(num_envs, threads or available_cores())
+    keep_if_shorter(short, config, game.play.max_steps)
     games = AtariGames(game, seeds, short=short, short_steps=config.short_episode_steps,
                        threads=threads, rendered=rendered)
     meanings = games.meanings

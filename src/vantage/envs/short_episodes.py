@@ -24,6 +24,11 @@ def short_environments(config: EnvConfig, num_envs: int, place: int) -> Array:
     return short
 
 
+def keep_if_shorter(short: Array, config: EnvConfig, limit: float) -> None:
+    """Mark no environment `short` [B] whose episodes end after `limit` steps anyway."""
+    short &= config.short_episode_steps < limit
+
+
 class SideBySide:
     """Vectors of Atari games in one batch, each with its own time limit and places in the batch."""
 

@@ -22,9 +22,9 @@ from vantage.envs.in_use import check_distinct, check_unused, note_player
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.options import Play, check_without_wrappers, non_defaults
 from vantage.envs.probe import probe_single
+from vantage.envs.short_episodes import keep_if_shorter
 from vantage.envs.two_players import Opponent, two_players
 from vantage.envs.workers import Workers
-from vantage.errors import ConfigError
 
 
 class SingleEnvironments:
@@ -140,9 +140,7 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, created: An
         check_processes(env)
     frames = Play.of(config, None).frames_per_step
     time_limit = config.max_episode_steps or math.ceil((probed.own_limit or 0) / frames)
-    if short.any() and 0 < time_limit <= config.short_episode_steps:
-        raise ConfigError(f"short_episode_steps={config.short_episode_steps} has no effect here: "
-                          f"{env.name} ends episodes after {time_limit} steps; give a smaller one")
+    keep_if_shorter(short, config, time_limit or math.inf)
     is_endless = time_limit == 0
     max_steps = config.max_episode_steps or math.inf
     if is_endless and longest_game:
@@ -183,6 +181,9 @@ def _notes(config: EnvConfig, time_limit: int, num_envs: int) -> list[str]:
         notes.append(f"time limit {time_limit} steps")
     else:
         notes.append("no time limit but that of --max-episode-steps")
+    if 0 < time_limit <= config.short_episode_steps:
+        notes.append(f"short_episode_steps={config.short_episode_steps} has no effect: no episode is "
+                     "longer")
     if config.self_play:
         notes.append(f"self-play against {config.self_play} past policies; evaluations are against "
                      "a random player")

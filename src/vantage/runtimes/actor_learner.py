@@ -228,9 +228,11 @@ class ActorLearner:
                                for name, array in snapshot.items()}
         return tensors
 
-    def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
+    def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]],
+                       episode: int = 0) -> list[str]:
         """Continue from where `acting_tensors` was called.
 
+        With other environments than then, their episodes begin from number `episode` at least.
         Returns notes on what was not restored. CheckpointError for tensors of another form.
         """
         with restoring((LookupError, OverflowError, RuntimeError, TypeError, ValueError)):
@@ -241,7 +243,7 @@ class ActorLearner:
                              "begin anew, so this resume is not exact")
             self.replay_generator.set_state(acting["replay_generator"])
             restore_generator(self.learner.generator, acting["learner_generator"])
-            episodes = next_episodes(acting, self.envs.num_envs)
+            episodes = next_episodes(tensors, self.envs.num_envs, least=episode)
             saved = {key: x.numpy() for key, x in tensors.get("envs", {}).items()}
             if saved and len(saved["episode"]) != self.envs.num_envs:
                 self.begin(episodes)

@@ -98,7 +98,7 @@ def _begin_acting(actor_learner: ActorLearner, saved: Mapping[str, Mapping[str, 
     acting = {name.removeprefix(prefix): group for name, group in saved.items()
               if name.startswith(prefix)}
     if acting:
-        return actor_learner.restore_acting(acting)
+        return actor_learner.restore_acting(acting, episode or 0)
     actor_learner.begin(episode or 0)
     if episode is not None:
         return ["the checkpoint follows an error or interrupt, so its environments begin new episodes"]

@@ -67,7 +67,7 @@ class Ranks:
         episode = None
         if checkpoint is not None:
             with restoring((RuntimeError, TypeError, ValueError)):
-                episode = int(np.max(next_episodes(tensors.get("acting", {}), 0)))
+                episode = int(np.max(next_episodes(tensors, num_envs=0)))
         try:
             shared = None
             if torchrun_rank_and_size() is None:

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
+from vantage.envs.interface import Array
 from vantage.envs.make import make_environments
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, for_reader
@@ -42,6 +42,9 @@ from vantage.runtimes.recorder import Recorder
 from vantage.types import EnvSpec
 
 log = logging.getLogger(__name__)
+
+MAX_EPISODE = 2**53
+"""Largest number of an episode in a checkpoint."""
 
 STATISTICS_ROLLOUT = 32
 """Steps of each environment between two updates of the statistics of images."""
@@ -132,19 +135,29 @@ def first_episode(progress: Progress, config: Config) -> int:
     return progress.episodes // (config.num_processes * config.envs_per_process)
 
 
-def next_episodes(acting: Mapping[str, Tensor], num_envs: int) -> np.ndarray | int:
+def next_episodes(tensors: Mapping[str, Mapping[str, Tensor]], num_envs: int,
+                  least: int = 0) -> Array | int:
     """The numbers of the episodes that begin after a checkpoint's [B], or one number for all.
 
-    One if it has another number of environments, 0 if it is too old to have theirs.
+    One number, `least` and beyond those of all processes, if this process had another number of
+    environments or an older version was interrupted. One episode is left out, since an error may be that of
+    its reset. ValueError for numbers that no run saves.
     """
-    if "episode" not in acting:
-        return 0
-    following = acting["episode"].numpy() + 1
-    return following if following.shape == (num_envs,) else int(following.max())
+    found = {name: group["episode"] for name, group in tensors.items()
+             if name.endswith(("acting", "envs")) and "episode" in group}
+    for numbers in found.values():
+        if (numbers.dtype != torch.int64 or numbers.ndim != 1 or not len(numbers)
+                or numbers.min() < 0 or numbers.max() > MAX_EPISODE):
+            raise ValueError(f"the numbers of the episodes are {numbers!s:.80}")
+    own = found.get("acting", found.get("envs"))
+    if own is not None and len(own) == num_envs:
+        following: Array = own.numpy() + 2
+        return following
+    return max([least, *(int(numbers.max()) + 2 for numbers in found.values())])
 
 
 def lost_in_words(lost: Sequence[int], envs: Environments) -> str:
-    """What a resume says of the environments whose states no replay restored."""
+    """The environments whose states no replay restored, for the log."""
     which = ", ".join(map(str, lost))
     if len(lost) == envs.num_envs // envs.spec.agents > 8:
         which = "all"
