@@ -6,7 +6,6 @@ import multiprocessing.util
 import os
 import random
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -20,11 +19,6 @@ os.environ.pop("OMP_NUM_THREADS", None)
 
 # Processes that tests start can import the environments beside this file.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(":")
-
-# Modules are compiled once, also where the variable is set: to compile Vantage costs each interpreter half a second,
-# and to collect the tests three more.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-    sys.dont_write_bytecode = False
 
 # In memory where there is room: on a disk, short runs spend most of their time in fsync (a search 31 s instead of 6).
 if (Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 4 << 30
