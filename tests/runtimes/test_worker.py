@@ -79,7 +79,7 @@ def test_workers_and_their_replacements_have_environments_and_random_draws_of_th
 
 def test_a_worker_runs_with_the_threads_of_the_config() -> None:
     config = configure(threads=3, num_workers=1, steps=20)
-    worker_main(Messages(), config, 0, 0, share(config), 0)  # type: ignore[arg-type]
+    worker_main(Messages(), config, 0, 0, 0, share(config), 0)  # type: ignore[arg-type]
     assert torch.get_num_threads() == 3
 
 
@@ -102,7 +102,7 @@ def test_schedules_follow_the_steps_of_all_workers(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("vantage.runtimes.hogwild.REPORT_EVERY_SECONDS", 0.0)
     messages = OtherWorkerContinues()
-    worker_main(messages, config, 1, 1, shared, 0)  # type: ignore[arg-type]
+    worker_main(messages, config, 1, 1, 0, shared, 0)  # type: ignore[arg-type]
     rates = [message.metrics["train/learning_rate"] for message in messages if message.updates]
     assert before[:3] == [100, 140, 180] and len(rates) == 8
     assert rates == pytest.approx([1e-2 * (1 - step / 400) for step in before[:8]])

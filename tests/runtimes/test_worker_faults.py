@@ -44,7 +44,7 @@ class StandIns:
         self.now += 0.5
         return self.now
 
-    def start(self, context: Any, name: str, target: Any, config: vantage.Config, worker: int, index: int,
+    def start(self, context: Any, name: str, target: Any, config: vantage.Config, worker: int, index: int, episode: int,
               shared: SharedWeights, replay_bytes: int) -> Process:
         here, there = context.Pipe()
         self.places.append((worker, index))

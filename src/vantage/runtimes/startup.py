@@ -139,9 +139,9 @@ def next_episodes(tensors: Mapping[str, Mapping[str, Tensor]], num_envs: int,
                   least: int = 0) -> Array | int:
     """The numbers of the episodes that begin after a checkpoint's [B], or one number for all.
 
-    One number, `least` and beyond those of all processes, if this process had another number of
-    environments or an older version was interrupted. One episode is left out, since an error may be that of
-    its reset. ValueError for numbers that no run saves.
+    One number, at least `least` and beyond those of all processes, if this process had another
+    number of environments or an older version was interrupted. One episode is left out, since an
+    error may be that of its reset. ValueError for numbers that no run saves.
     """
     found = {name: group["episode"] for name, group in tensors.items()
              if name.endswith(("acting", "envs")) and "episode" in group}
