@@ -30,6 +30,7 @@ from vantage.learning.act_inputs import (
     to_numpy,
     without_mask,
 )
+from vantage.learning.evaluation import choose
 from vantage.learning.finite import check_actions
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model
@@ -107,10 +108,8 @@ class Agent:
             better = path.with_suffix(SUFFIX) if path.name else Path(f"policy{SUFFIX}")
             raise ConfigError(f"{path} does not end in {SUFFIX}; name it {better}")
         model, description = self.described()
-        # Cloned, because the tensors are views of one vector.
-        tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         with whole_file(path, SUFFIX) as temporary:
-            write_weights(temporary, tensors, description)
+            write_weights(temporary, model.state_dict(), description)
         return path
 
     def described(self) -> tuple[ActorCritic, Description]:
@@ -225,14 +224,11 @@ class Agent:
         first = read_first(is_first, batch)
         mask = read_mask(action_mask, spec, batch)
         params, state = self.model.step(tensors, first, state, mask)
-        distribution = self.model.distribution
         most_probable = self.deterministic if deterministic is None else deterministic
         if most_probable not in (True, False):
             raise ValueError(f"deterministic={deterministic!r:.80} is not True, False or None")
-        if most_probable:
-            chosen = distribution.mode(params)
-        else:
-            chosen = distribution.sample(params, generator or torch.default_generator)
+        chosen = choose(self.model, params, generator or torch.default_generator,
+                        deterministic=most_probable)
         check_actions(chosen.numpy(), self.model, tensors)
         return self.write(chosen.numpy(), single), state
 

@@ -23,6 +23,8 @@ from typing import Any
 
 import psutil
 
+from vantage.keys.object_digest import code_pieces
+
 _LIBRARY_PATHS = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _LIBRARIES = tuple(f"{folder.resolve()}{os.sep}"
                    for folder in (Path(__file__).parents[1], *_LIBRARY_PATHS))
@@ -150,7 +152,8 @@ def _was_patched(module: ModuleType, path: Path, source: bytes, modified: float)
     times = getattr(reloader, "modules_mtimes", {})
     failed = getattr(reloader, "failed", {})
     return (times.get(module.__name__) == modified and module.__file__ not in failed
-            and not _has_other_functions(module, path, source, _instructions))
+            and not _has_other_functions(module, path, source,
+                                         lambda code: [*code_pieces(code)]))
 
 
 def outdated_class(kinds: Iterable[type]) -> type | None:
@@ -177,17 +180,10 @@ def outdated_class(kinds: Iterable[type]) -> type | None:
 def _contents(kind: type) -> dict[str, object]:
     """The methods of a class, as instructions, and its numbers and texts."""
     contents: dict[str, object] = {
-        name: _instructions(code)
+        name: [*code_pieces(code)]
         for name, code in _loaded_functions(vars(kind), kind.__qualname__)}
     return contents | {name: value for name, value in vars(kind).items()
                        if isinstance(value, int | float | str) and name != "__doc__"}
-
-
-def _instructions(code: CodeType) -> object:
-    """What `code` does, without its place in a file."""
-    constants = [_instructions(each) if isinstance(each, CodeType) else (type(each), each)
-                 for each in code.co_consts]
-    return code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars
 
 
 def _has_other_functions(module: ModuleType, path: Path, source: bytes,

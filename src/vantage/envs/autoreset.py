@@ -31,11 +31,6 @@ class Autoreset:
     mode: str | None
     """SAME_STEP, NEXT_STEP, or None, which is NEXT_STEP unless a step contradicts it."""
 
-    @classmethod
-    def of(cls, vector: Any) -> Autoreset:
-        """The mode that `vector` declares."""
-        return cls(mode_of(vector))
-
     @property
     def same_step(self) -> bool:
         """The step that ends an episode returns the next one's first observation."""

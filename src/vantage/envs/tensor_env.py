@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from vantage._host.time_limit import TimeLimit
-from vantage.envs.autoreset import Autoreset
+from vantage.envs.autoreset import Autoreset, mode_of
 from vantage.envs.checks import CHECK_EVERY, Checks, bounds_of
 from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
@@ -68,7 +68,7 @@ class TensorEnvironments:
         self._limit = TimeLimit(config.env_timeout, seeds.name)
         self._steps = 0
         self._closed = False
-        self._autoreset = Autoreset.of(vector)
+        self._autoreset = Autoreset(mode_of(vector))
         self.same_step = self._autoreset.same_step
         self._info: Mapping[str, Any] = {}
         self._allowed: Tensor | None = None

@@ -162,7 +162,7 @@ def _check_fits(model: ActorCritic, envs: Environments) -> None:
 
 
 def choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *,
-            deterministic: bool) -> Tensor:
+           deterministic: bool) -> Tensor:
     """Actions [B, *action] of the distributions with parameters `params` [B, P]."""
     distribution = model.distribution
     return distribution.mode(params) if deterministic else distribution.sample(params, generator)

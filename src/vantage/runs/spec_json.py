@@ -53,12 +53,6 @@ def _action_spec(spec: Mapping[str, Any]) -> ActionSpec:
 
 
 def _array_spec(spec: Mapping[str, Any]) -> ArraySpec:
-    return ArraySpec(
-        kind=spec["kind"],
-        shape=tuple(spec["shape"]),
-        unit=float(spec.get("unit", 255)),
-        floats=spec.get("floats", False),
-        adapts=spec.get("adapts", False),
-        shift=tuple(spec.get("shift", ())),
-        sizes=tuple(spec.get("sizes", ())),
-    )
+    values = dict(spec)
+    values |= {name: tuple(values[name]) for name in ("shape", "shift", "sizes") if name in values}
+    return ArraySpec(**values)
