@@ -41,10 +41,17 @@ def test_a_public_function_is_typed_and_explained_with_an_example() -> None:
         assert f" vantage.{name}(" in text and all(re.search(rf"\b{each.name}\b", text) for each in parameters), name
 
 
-def test_config_groups_give_the_keys_that_differ_from_their_defaults() -> None:
+def test_instances_give_the_keys_that_were_given_to_them() -> None:
     given = vantage.configure(vantage.PPO(epochs=2), vantage.PolicyConfig(hidden=(9,)), vantage.RunConfig(seed=3),
                               vantage.EnvConfig(num_envs=4), vantage.OptimizerConfig(lr=0.5), env="CartPole-v1")
     assert given == vantage.configure("ppo", env="CartPole-v1", epochs=2, hidden=[9], seed=3, num_envs=4, lr=0.5)
+    # Given are also the defaults of the classes, which are not those of the environment.
+    defaults = vantage.configure(vantage.PPO(0.99, epochs=3), vantage.RunConfig(1_000_000), env="CartPole-v1")
+    assert defaults == vantage.configure("ppo", env="CartPole-v1", gamma=0.99, epochs=3, steps="1M")
+    assert vantage.configure(vantage.PPO(), env="CartPole-v1") == vantage.configure("ppo", env="CartPole-v1")
+    # dataclasses.replace passes all fields.
+    assert vantage.configure(replace(vantage.PPO(), gamma=0.9), env="CartPole-v1") == vantage.configure(
+        "ppo", env="CartPole-v1", gamma=0.9)
     hogwild = vantage.configure("acer", vantage.Hogwild(num_workers=2), env="CartPole-v1")
     assert hogwild == vantage.configure("acer", env="CartPole-v1", runtime="hogwild", num_workers=2)
 
@@ -220,3 +227,21 @@ def test_numbers_of_games_are_whole(name: str, number: object, cartpole_run: Pat
         vantage.evaluate(cartpole_run, **{name: number})
     games = {"episodes": 1, "seed": 1, name: np.int64(2)}
     assert vantage.evaluate(cartpole_run, **games).episodes == games["episodes"]
+
+
+def test_training_code_of_ones_own_needs_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/none")  # where no key can be written
+    agent = vantage.train("a2c", env="tiny:Bandit", steps=16, threads=1, tensorboard=False, run=tmp_path / "run")
+    assert agent.step >= 16
+
+
+def test_a_root_beside_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(vantage.ConfigError, match="root=elsewhere has no effect beside run="):
+        vantage.train("a2c", env="tiny:Bandit", steps=16, root="elsewhere", run=tmp_path / "run")
+
+
+def test_keys_without_effect_are_refused_as_by_the_command() -> None:
+    with pytest.raises(vantage.ConfigError, match="memory_size=64 has no effect without a memory"):
+        vantage.configure("ppo", env="CartPole-v1", memory_size=64)
+    with pytest.raises(vantage.ConfigError, match="memory_size=256 has no effect without a memory"):
+        vantage.configure("ppo", vantage.PolicyConfig(memory_size=256), env="CartPole-v1")

@@ -58,11 +58,10 @@ def resume(run: str | Path | Agent, *, steps: int | None = None, extend_schedule
                              max_minutes=max_minutes, device=device, trust=trust, env=env,
                              network=network, memory=memory, algorithm=algorithm)
     with shown_progress(trainer.config, progress) as show:
-        return _to_the_end(trainer, show, trust=trust)
+        return _to_the_end(trainer, show)
 
 
-def _to_the_end(trainer: Trainer, show: Callable[[Report], object], *,
-                trust: bool = False) -> Agent:
+def _to_the_end(trainer: Trainer, show: Callable[[Report], object]) -> Agent:
     try:
         with trainer:
             for report in trainer:
@@ -76,4 +75,5 @@ def _to_the_end(trainer: Trainer, show: Callable[[Report], object], *,
         raise KeyboardInterrupt(text) from None
     if not trainer.has_run:  # a rank above 0, which has no directory
         return trainer.agent
-    return load(trainer.run, trust=trust, **objects_of(trainer.config))
+    # Its code has just run in this process.
+    return load(trainer.run, trust=True, **objects_of(trainer.config))

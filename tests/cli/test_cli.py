@@ -22,6 +22,7 @@ from processes import assert_group_ends, wait_for
 from zygote import Command
 
 from vantage.cli import main
+from vantage.errors import EnvError
 from vantage.runs.checkpoint import load_latest
 
 CARTPOLE = ["train", "a2c", "--env", "CartPole-v1", "--seed", "0", "--threads", "1", "--no-tensorboard"]
@@ -233,6 +234,16 @@ def test_a_report_that_is_interrupted_says_that_the_training_is_saved(
     status, out, _ = call([*CARTPOLE, "--steps", "200", "--report", "--run", str(run)], capsys)
     assert status == 130 and f"saved in {run}" in out and f"vantage report {run}" in out
     assert load_latest(run).step >= 200
+
+
+def test_a_report_whose_evaluation_fails_goes_on(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise EnvError("the simulator is gone")
+
+    monkeypatch.setattr("vantage.tools.final_report.evaluate", failing)
+    status, out, _ = call([*CARTPOLE, "--steps", "200", "--report", "--run", str(tmp_path / "run")], capsys)
+    assert status == 0 and "no evaluation: the simulator is gone" in out and "Next:" in out
 
 
 def test_bench_prints_the_parts_and_the_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,6 +99,18 @@ class Saving(Count):
         self.over = snapshot["over"]
 
 
+class Learnt(Count):
+    """Observations and rewards are computed by a network, as by a world model."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.weight = torch.ones(1, requires_grad=True)
+
+    def step(self, actions: Tensor) -> Any:
+        obs, rewards, *ends = super().step(actions)
+        return obs * self.weight, rewards * self.weight, *ends
+
+
 class Half(Count):
     single_action_space = property(lambda self: None, lambda self, value: None)  # type: ignore[assignment]
 
@@ -180,6 +192,12 @@ def test_observations_go_into_the_rollout_as_they_are_and_actions_arrive_as_tens
     assert is_first == [False, False, False, True, False]
     assert lengths == [(env, 6.0, 3) for env in range(3)]
     assert envs._vector.actions[0].tolist() == [5, 6, 6]
+
+
+def test_an_environment_that_computes_with_a_network_trains(tmp_path: Path) -> None:
+    config = vantage.configure("a2c", env=f"{__name__}:Learnt", steps=60, **SMALL)
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
+    assert last.status == "done"
 
 
 def test_parts_images_masks_and_bounded_actions_are_converted() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,14 @@ def step_0(run: str) -> dict[str, dict[str, Tensor]]:
 def assert_same(ours: Any, theirs: Any) -> None:
     assert ours.keys() == theirs.keys()
     assert not [name for name in ours if not torch.equal(ours[name], theirs[name])]
+
+
+def test_a_run_may_begin_with_the_weights_of_an_agent() -> None:
+    train("a2c", "source", **PENDULUM)
+    agent = vantage.load("source")
+    assert vantage.configure("a2c", env="Pendulum-v1", init_from=agent).policy.init_from == "source"
+    with pytest.raises(ConfigError, match="has no run; write it to a file by save"):
+        vantage.configure("a2c", env="Pendulum-v1", init_from=replace(agent, run=None))
 
 
 @pytest.mark.parametrize(("algo", "options"), [("a2c", {}), ("a3c", {"num_workers": 1})], ids=["sync", "hogwild"])

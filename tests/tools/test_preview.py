@@ -66,6 +66,9 @@ def test_each_part_of_an_observation_has_a_row() -> None:
     one, *others = last_rows(Config().change(env="tiny:ManyParts", torsos="joint"))
     assert list(one) == ["01", "network input of 11 parts"] and len(one["network input of 11 parts"]) == 66
     assert [list(row) for row in others] == [[f"{size:02}"] for size in range(2, 12)]
+    # The untrained actor acts without what only the critic sees.
+    rows = last_rows(Config().change(env="tiny:Hidden", separate=True, critic_obs="state"))
+    assert [list(row) for row in rows] == [["image", "network input"], ["state"]]
 
 
 def test_an_image_of_another_range_is_not_black() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import train_shortly
 from zygote import Command
 
 import vantage
@@ -20,7 +21,7 @@ from vantage.runs.directory import RunDirectory
 from vantage.runtimes import machine
 from vantage.tools import child_runs
 from vantage.tools.child_runs import share_cores
-from vantage.tools.scores import markdown_table
+from vantage.tools.scores import markdown_table, write_results
 
 COMMAND = ["train", "a2c", "--env", "CartPole-v1", "--steps", "20k", "--seed", "3", "--seeds", "2", "--jobs", "2",
            "--threads", "1", "--no-tensorboard", "--eval-every", "0", "--hidden", "8", "--log-every-seconds", "0.01"]
@@ -85,6 +86,14 @@ def test_the_iqm_of_scores_is_the_mean_without_the_outer_quarters() -> None:
     text = markdown_table("a2c", "CartPole-v1", 100, rows, "command")
     assert "| CartPole-v1 | a2c | 100 | 5 | 20.0 (" in text
     assert "| 20.0 (-90.0 to 500.0) |  | 1.0 to 1.0 | `command` |" in text
+
+
+def test_a_seed_without_an_ended_training_game_has_scores_and_no_curve(tmp_path: Path) -> None:
+    run = train_shortly(tmp_path / "run", "Pendulum-v1", steps=100)
+    row = {"seed": 0, "checkpoint": "latest", "step": 100, "return_mean": -1_000.0, "minutes": 1.0}
+    *table, no_curve, files = write_results(tmp_path, [run], [row], command="command").splitlines()
+    assert len(table) == 3 and no_curve.startswith(f"no curve: {run} has no finite value of rollout/ep_rew_mean")
+    assert files == f"in {tmp_path}: scores.csv; protocol.json; table.md" and (tmp_path / "scores.csv").exists()
 
 
 @pytest.mark.parametrize(("keys", "shared"), [

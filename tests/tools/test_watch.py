@@ -180,3 +180,18 @@ def test_a_game_is_played_by_hand_to_its_end(on_frame: Any) -> None:
     score, steps = lines[1].split()[1], lines[1].split()[3]
     assert lines[0] == "left: 0, right: 1; Esc ends" and score == steps and 7 <= int(steps) <= 11  # it falls over
     assert lines[2] == f"games.safetensors: 1 episodes, {steps} steps, mean return {score}"
+
+
+def test_games_played_until_an_interrupt_are_written(on_frame: Any) -> None:
+    lines: list[str] = []
+
+    def react(count: int, words: tuple[str, ...]) -> None:
+        if count == 3:
+            press(pygame.K_RIGHT)
+        if len(lines) == 2:
+            raise KeyboardInterrupt
+
+    on_frame(react)
+    with pytest.raises(KeyboardInterrupt):
+        play.play(Config().change(env="CartPole-v1", demonstrations="games.safetensors"), say=lines.append)
+    assert lines[2].startswith("games.safetensors: 1 episodes") and Path("games.safetensors").exists()

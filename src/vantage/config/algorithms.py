@@ -13,6 +13,7 @@ from vantage.algorithms.interface import Needs
 from vantage.algorithms.ppo import PPO
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.errors import ConfigError
+from vantage.keys.given_fields import given_fields
 from vantage.keys.import_paths import load_class
 
 RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {
@@ -31,10 +32,10 @@ _NAMES: Mapping[type[Any], str] = {A2C: "a2c", PPO: "ppo", ACER: "acer"}
 
 
 def name_and_values(algorithm: Any) -> tuple[Any, dict[str, Any]]:
-    """The name or class of an algorithm, and the fields of an instance that are no defaults."""
+    """The name or class of an algorithm, and the fields that were given to an instance."""
     if is_dataclass(algorithm) and not isinstance(algorithm, type):
         kind = type(algorithm)
-        return _NAMES.get(kind, kind), changed_fields(algorithm)
+        return _NAMES.get(kind, kind), given_fields(algorithm)
     if isinstance(algorithm, type):
         return _NAMES.get(algorithm, algorithm), {}
     return own_spelling(algorithm), {}
@@ -45,17 +46,6 @@ def own_spelling(algorithm: Any) -> Any:
     if isinstance(algorithm, str) and algorithm.lower() in ALGORITHMS:
         return algorithm.lower()
     return algorithm
-
-
-def changed_fields(instance: Any) -> dict[str, Any]:
-    """The fields of a dataclass instance that differ from their defaults."""
-    values = {}
-    for f in fields(instance):
-        default = f.default if f.default_factory is MISSING else f.default_factory()
-        value = getattr(instance, f.name)
-        if value != default:
-            values[f.name] = value
-    return values
 
 
 def base_of(algo: str) -> str:

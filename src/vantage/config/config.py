@@ -16,7 +16,6 @@ from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
 from vantage.config.algorithms import (
     ALGORITHMS,
     RUNTIMES,
-    changed_fields,
     defaults_of_body,
     load_algorithm,
     without_loss,
@@ -29,6 +28,7 @@ from vantage.config.unknown_keys import check_known, why_no_attribute
 from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, convert, kinds_of, plain, read_json_object, type_hints
+from vantage.keys.given_fields import changed_fields
 from vantage.keys.import_paths import load_class
 from vantage.keys.objects import ObjectName, is_object, pack, shown_name, unpack
 from vantage.keys.python_values import config_value

@@ -18,7 +18,7 @@ from vantage.config.algorithms import (
 )
 from vantage.config.checks import check_sources, check_together
 from vantage.config.config import Config
-from vantage.config.flag_checks import check_layers
+from vantage.config.flag_checks import check_flags
 from vantage.config.groups import Group, keys_of
 from vantage.config.presets.games import GAMES, GamePreset, env_of_preset
 from vantage.config.presets.measured import MEASURED, Defaults
@@ -157,14 +157,15 @@ def configure(algorithm: Any, *groups: Group, env: Env | None = None, **override
 
     `groups` hold the same keys in the classes that declare them, so that an editor completes them:
     `EnvConfig`, `PolicyConfig`, `OptimizerConfig`, `RunConfig`, and `Sync`, `Hogwild` or `Ray`,
-    which also choose the runtime. The fields of instances count if they differ from the defaults of
-    their class.
+    which also choose the runtime. The fields that are given to an instance count, and of a
+    subclass those that differ from its defaults.
 
     ConfigError for a key that the algorithm does not have, a value that does not fit, an unknown
-    environment, and `hidden` or `activation` beside a network of your own.
+    environment, and a key that has no effect beside the others.
     """
     config = with_defaults(algorithm, *groups, env=env, **overrides)
-    check_layers(config, {*overrides}.union(*map(keys_of, groups)))
+    given = {*overrides, *name_and_values(algorithm)[1]}
+    check_flags(config, given.union(*map(keys_of, groups)))
     return config
 
 

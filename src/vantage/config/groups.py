@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from vantage.config.algorithms import RUNTIMES, changed_fields
+from vantage.config.algorithms import RUNTIMES
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
+from vantage.keys.given_fields import given_fields
 from vantage.keys.other_libraries import POLICIES
 from vantage.learning.config import CloningConfig, ExplorationConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
@@ -18,7 +19,7 @@ Group = (EnvConfig | PolicyConfig | OptimizerConfig | ExplorationConfig | Clonin
 
 
 def keys_of(group: Group) -> dict[str, Any]:
-    """The keys of a group such as `PolicyConfig` that differ from their defaults.
+    """The keys that were given to a group such as `PolicyConfig`.
 
     A runtime adds the key `runtime`. ConfigError for any other object.
     """
@@ -28,7 +29,7 @@ def keys_of(group: Group) -> dict[str, Any]:
     if not isinstance(group, Group):
         raise ConfigError(f"{group!r:.80} is not a group of config keys; give for example "
                           "vantage.PolicyConfig(frame_stack=4), or a key by name: frame_stack=4")
-    values = changed_fields(group)
+    values = given_fields(group)
     if "id" in values:
         raise ConfigError(f"EnvConfig has id={values['id']!r}; give the environment as "
                           f"env={values['id']!r}, and leave id out")

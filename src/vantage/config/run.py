@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vantage.keys.fields import check_fields, key
+from vantage.keys.given_fields import remembering_arguments
 
 
+@remembering_arguments
 @dataclass(frozen=True)
 class RunConfig:
     """Length, checkpoints, evaluations and logs of a run."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, key
+from vantage.keys.given_fields import remembering_arguments
 
 _ENVS_PER_WORKER = ("environments of each worker, instead of num_envs; 0: num_envs divided by "
                     "num_workers")
 
 
+@remembering_arguments
 @dataclass(frozen=True)
 class Sync:
     """Collect and learn in turns, in one process or in data-parallel ranks."""
@@ -37,6 +39,7 @@ class Sync:
         return (self.rollout_length,)
 
 
+@remembering_arguments
 @dataclass(frozen=True)
 class Hogwild:
     """Workers that act and learn on shared weights without a lock (Niu et al. 2011).
@@ -76,6 +79,7 @@ class Hogwild:
         return (self.rollout_length,)
 
 
+@remembering_arguments
 @dataclass(frozen=True)
 class Ray:
     """Workers in a Ray cluster, whose rollouts or gradients this process learns from."""

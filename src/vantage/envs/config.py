@@ -7,6 +7,7 @@ from typing import Any
 
 from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, key, read_json_object
+from vantage.keys.given_fields import remembering_arguments
 from vantage.keys.stages import Stages, text_of
 from vantage.keys.suggestions import nearest
 
@@ -14,6 +15,7 @@ OBS_KINDS = ("auto", "image", "vector", "codes", "set")
 """Values of `obs_as` for a part of the observation. Older runs have "bytes" for all parts."""
 
 
+@remembering_arguments
 @dataclass(frozen=True)
 class EnvConfig:
     """Environments, observations and rewards."""

@@ -113,7 +113,7 @@ def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int,
             raise OutcomeError(f"{title} is {value.dtype} of shape {tuple(value.shape)}; it must "
                                f"be {kind} of shape {expected}")
         check_device(title, value, device)
-        return change(value)
+        return change(value.detach())
 
     return convert
 
@@ -154,7 +154,7 @@ def column(name: str, value: Any, like: Tensor, *, flags: bool) -> Tensor:
         raise OutcomeError(f"{name} is {value.dtype} of shape {tuple(value.shape)}; it must be "
                            f"{kind} of shape {tuple(like.shape)}{remedy}")
     check_device(name, value, like.device)
-    return value
+    return value.detach()
 
 
 def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) -> Convert:

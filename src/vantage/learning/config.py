@@ -8,6 +8,7 @@ from typing import Protocol
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
 from vantage.envs.config import EnvConfig
 from vantage.keys.fields import check_fields, key
+from vantage.keys.given_fields import remembering_arguments
 from vantage.keys.schedules import Coefficient, Schedule
 from vantage.models.config import PolicyConfig
 
@@ -15,6 +16,7 @@ OPTIMIZERS = ("rmsprop_tf", "rmsprop", "adam", "amsgrad")
 """Those that workers and ranks can share; others are classes of torch.optim."""
 
 
+@remembering_arguments
 @dataclass(frozen=True)
 class OptimizerConfig:
     """The optimizer and its learning rate."""
@@ -35,6 +37,7 @@ class OptimizerConfig:
         check_fields(self)
 
 
+@remembering_arguments
 @dataclass(frozen=True)
 class ExplorationConfig:
     """Intrinsic rewards for what the policy has rarely seen."""
@@ -53,6 +56,7 @@ class ExplorationConfig:
         check_fields(self)
 
 
+@remembering_arguments
 @dataclass(frozen=True)
 class CloningConfig:
     """Demonstrations that the policy learns from before training, and beside it."""

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, key
+from vantage.keys.given_fields import remembering_arguments
 from vantage.keys.schedules import parse_number
 
 
+@remembering_arguments
 @dataclass(frozen=True)
 class PolicyConfig:
     """The policy and value network."""

@@ -58,6 +58,9 @@ def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
         while not _lock(descriptor):
             if time.monotonic() >= deadline:
                 holder = os.read(descriptor, 20).decode(errors="replace")
+                if holder == str(owner):
+                    raise HeldError(f"{run} is being trained by a trainer of this process; close "
+                                    "that one first, or start another run")
                 other = f"process (process {holder})" if holder.isdecimal() else "process"
                 raise HeldError(f"{run} is being trained by another {other}; stop that one first, "
                                 "or start another run")

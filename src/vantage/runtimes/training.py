@@ -81,6 +81,9 @@ def train_updates(config: Config, *, asked: Config | None = None, run: str | Pat
     runtime = runtime_of(config)
     if asked is None:
         asked = config
+    if run is not None and str(root) != "runs" and not is_url(root):
+        raise ConfigError(f"root={root} has no effect beside run={run}, which names the directory "
+                          "itself; leave one out")
     start = working_directory()
     config = prepare(_with_torchrun(config))
     initial = read_initial(config)

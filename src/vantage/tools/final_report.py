@@ -21,7 +21,7 @@ def final_report(run: Path) -> None:
     contents = []
     try:
         say(evaluate(run, episodes=_EPISODES, trust=True).sentence())
-    except ConfigError as error:  # such as for code that was edited meanwhile
+    except VantageError as error:  # such as for code that was edited meanwhile
         say(f"no evaluation: {error}")
     try:
         from vantage.tools.plot import plot

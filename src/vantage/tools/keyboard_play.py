@@ -62,11 +62,21 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
             single = [f"{key}: {action}" for held, action in keys.items() if len(held) == 1
                       for key in held]
             say(f"{', '.join(single)}; Esc ends")
-            _play_games(envs, keys, first, window, games, say)
+            try:
+                _play_games(envs, keys, first, window, games, say)
+            except BaseException:  # Ctrl-C, or an error of the environment: ended games are kept
+                if output is not None and games.lengths:
+                    _write(output, games, config, envs, say)
+                raise
         if output is not None:
-            demonstrations = games.complete()
-            write_demonstrations(output, demonstrations, env=config.env.id, spec=envs.spec)
-            say(f"{output}: {demonstrations}")
+            _write(output, games, config, envs, say)
+
+
+def _write(output: str, games: Games, config: Config, envs: Environments,
+           say: Callable[[str], None]) -> None:
+    demonstrations = games.complete()
+    write_demonstrations(output, demonstrations, env=config.env.id, spec=envs.spec)
+    say(f"{output}: {demonstrations}")
 
 
 def _play_games(envs: Environments, keys: Keys, first: First, window: Window, games: Games,

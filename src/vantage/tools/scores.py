@@ -17,6 +17,7 @@ import psutil
 
 from vantage.agents.agent import load
 from vantage.agents.evaluate import evaluate_agent
+from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file, write_atomically
 from vantage.tools.curves import bootstrap_interval, middle
@@ -53,15 +54,14 @@ def score(run: Path) -> list[Row]:
 
 
 def write_results(folder: Path, runs: Sequence[Path], rows: Sequence[Row], *, command: str) -> str:
-    """Write scores.csv, curve.png, curve.csv, protocol.json and table.md; returns the table.
+    """Write the scores of `runs`; returns the table and the names of the files.
 
-    `rows` are the scores of the `runs`.
+    These are scores.csv, with the `rows`, curve.png, curve.csv, protocol.json and table.md.
     """
     with whole_file(folder / "scores.csv") as path, path.open("w", newline="") as file:
         writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    plot(runs, folder / "curve.png", csv=folder / "curve.csv", trust=True)
     first = RunDirectory.open(runs[0], trust=True)
     config = first.config
     meta = first.read_meta()
@@ -76,7 +76,13 @@ def write_results(folder: Path, runs: Sequence[Path], rows: Sequence[Row], *, co
     steps = max(row["step"] for row in rows)
     table = markdown_table(config.algo, config.env.id, steps, rows, command)
     write_atomically(folder / "table.md", table + "\n")
-    return table
+    files = "scores.csv; protocol.json; table.md"
+    try:
+        plot(runs, folder / "curve.png", csv=folder / "curve.csv", trust=True)
+    except ConfigError as error:  # such as for seeds of which no training game has ended
+        return f"{table}\nno curve: {error}\nin {folder}: {files}"
+    return (f"{table}\nin {folder}: curve.png and curve.csv, the mean with its 95% bootstrap "
+            f"interval; {files}")
 
 
 def _machine() -> dict[str, Any]:

@@ -58,8 +58,6 @@ def train_seeds(config: Config, seeds: int, jobs: int, run: str | None,
             rows += own_rows
         command = shlex.join(["vantage", *sys.argv[1:]])
         say(write_results(directory, runs, rows, command=command))
-        say(f"in {directory}: curve.png and curve.csv, the mean with its 95% bootstrap interval; "
-            "scores.csv; protocol.json; table.md")
     if fleet.failed:
         raise VantageError(f"{len(fleet.failed)} of {seeds} seeds failed: see their messages "
                            f"above; the same command with --run {shlex.quote(str(directory))} "
