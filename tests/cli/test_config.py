@@ -274,7 +274,7 @@ def test_a_whole_config_can_be_given_again() -> None:
     ("a3c", "Pong", {"norm": "batch"}, {"num_envs": 0, "envs_per_worker": 8, "lr": "linear:4e-4:0", "norm": "batch"}),
     ("a3g", "Breakout", {}, {"device": "auto", "envs_per_worker": 8, "lr": "linear:4e-4:0"}),
     ("acer", "Pong", {}, {"num_envs": 16, "steps": 1_000_000, "norm": "layer", "frame_stack": 2}),
-    ("acer", "LunarLander-v3", {"num_envs": 3}, {"num_envs": 3, "lr": "linear:1e-3:0", "steps": 600_000}),
+    ("acer", "LunarLander-v3", {"num_envs": 3}, {"num_envs": 3, "lr": "linear:5e-4:0", "steps": 600_000}),
     ("ppo", "Breakout", {}, {"num_envs": 32, "minibatch_size": 128, "memory": "lstm"}),
     ("ppo", "Pong", {"runtime": "ray"}, {"epochs": 2, "num_envs": 0, "envs_per_worker": 32}),
     ("ppo", "Pong", {"runtime": "ray", "epochs": 3}, {"epochs": 3}),
