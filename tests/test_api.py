@@ -238,10 +238,3 @@ def test_training_code_of_ones_own_needs_no_key(tmp_path: Path, monkeypatch: pyt
 def test_a_root_beside_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(vantage.ConfigError, match="root=elsewhere has no effect beside run="):
         vantage.train("a2c", env="tiny:Bandit", steps=16, root="elsewhere", run=tmp_path / "run")
-
-
-def test_keys_without_effect_are_refused_as_by_the_command() -> None:
-    with pytest.raises(vantage.ConfigError, match="memory_size=64 has no effect without a memory"):
-        vantage.configure("ppo", env="CartPole-v1", memory_size=64)
-    with pytest.raises(vantage.ConfigError, match="memory_size=256 has no effect without a memory"):
-        vantage.configure("ppo", vantage.PolicyConfig(memory_size=256), env="CartPole-v1")

@@ -211,12 +211,12 @@ def test_objects_without_an_import_path_are_named_in_brackets_and_kept() -> None
     assert configure(MyPPO, env=Local).optimizer == configure("ppo", env=Local).optimizer
 
 
-def test_an_instance_of_an_algorithm_sets_the_fields_that_differ_from_its_class() -> None:
+def test_an_instance_of_an_algorithm_sets_the_fields_that_it_was_given() -> None:
     measured = configure("ppo", env="CartPole-v1")
     config = configure(PPO(minibatch_size=32, epochs=PPO.epochs), env="CartPole-v1")
-    assert config.algorithm == replace(measured.algorithm, minibatch_size=32)  # type: ignore[type-var]
+    assert config.algorithm == replace(measured.algorithm, minibatch_size=32, epochs=3)  # type: ignore[type-var]
     assert measured.algorithm.epochs != PPO.epochs  # type: ignore[union-attr]
-    assert config == configure(PPO, env="CartPole-v1", minibatch_size=32)
+    assert config == configure(PPO, env="CartPole-v1", minibatch_size=32, epochs=3)
     with pytest.raises(ConfigError, match="epochs is given twice"):
         configure(PPO(epochs=5), env="CartPole-v1", epochs=6)
 

@@ -18,7 +18,7 @@ from vantage.config.algorithms import (
 )
 from vantage.config.checks import check_sources, check_together
 from vantage.config.config import Config
-from vantage.config.flag_checks import check_flags
+from vantage.config.flag_checks import check_layers
 from vantage.config.groups import Group, keys_of
 from vantage.config.presets.games import GAMES, GamePreset, env_of_preset
 from vantage.config.presets.measured import MEASURED, Defaults
@@ -161,11 +161,11 @@ def configure(algorithm: Any, *groups: Group, env: Env | None = None, **override
     subclass those that differ from its defaults.
 
     ConfigError for a key that the algorithm does not have, a value that does not fit, an unknown
-    environment, and a key that has no effect beside the others.
+    environment, and `hidden` or `activation` beside a network of your own. Other keys without
+    effect are allowed, since all keys of a config can be given again.
     """
     config = with_defaults(algorithm, *groups, env=env, **overrides)
-    given = {*overrides, *name_and_values(algorithm)[1]}
-    check_flags(config, given.union(*map(keys_of, groups)))
+    check_layers(config, {*overrides}.union(*map(keys_of, groups)))
     return config
 
 

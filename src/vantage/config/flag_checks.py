@@ -25,6 +25,12 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
             raise ConfigError(f"{key}={value} has no effect {reason}")
 
 
+def check_layers(config: Config, given: Collection[str]) -> None:
+    """As `check_flags`, for `hidden` and `activation` alone beside a network that has layers."""
+    if is_code(config.policy.network):
+        check_flags(config, {"hidden", "activation"}.intersection(given))
+
+
 def _network_keys_without_effect(config: Config) -> dict[str, str]:
     """Keys of the network that have no effect in `config`, and why."""
     policy = config.policy

@@ -23,8 +23,15 @@ from vantage.types import map_parts
 
 CURRENT = -1
 """In place of a past policy's number: the current policy."""
+RANDOM = -2
+"""In place of a past policy's number: random moves."""
 CURRENT_SHARE = 0.5
-"""Share of the games against the current policy; the others are against past ones, at random."""
+RANDOM_SHARE = 0.1
+"""Shares of the games against the current policy and against random moves.
+
+The others are against past policies, drawn at random. Games against oneself become alike, and the
+policy would forget what to do in all others.
+"""
 ELO_STEP = 16.0
 """Largest change of a rating by one game, the K of Elo's formula."""
 
@@ -40,15 +47,16 @@ class PastPolicy:
 
 
 class SelfPlay:
-    """The opponent of every game: the current policy, or one of its last versions.
+    """The opponent of every game: the current policy, one of its last versions, or random moves.
 
     A policy joins the past ones with the learner's rating R at that time, which it keeps. After a
     game against one with rating R_o, whose result S is 1, 0.5 or 0:
 
     R ← R + K (S - 1 / (1 + 10^((R_o - R) / 400)))          Elo 1978, The Rating of Chessplayers
 
-    The first policy, untrained, has R = 0. Games against the current policy are not rated. The
-    moves of the games in progress are recorded, since a resume replays them.
+    The first policy, untrained, has R = 0. Games against the current policy and against random
+    moves are not rated. The moves of the games in progress are recorded, since a resume replays
+    them.
     """
 
     def __init__(self, learner: Learner, config: EnvConfig, num_envs: int, seed: int) -> None:
@@ -57,6 +65,7 @@ class SelfPlay:
         self._every = config.self_play_every
         spec = learner.model.spec
         assert spec.space is not None
+        self._num_actions = spec.action.sizes[0]
         self._observe: Any = make_observer(space_from_json(spec.space), (), config.kinds_of_parts,
                                            spec.shifts)[1]
         self._device = learner.flat.vector.device
@@ -81,8 +90,11 @@ class SelfPlay:
         if self.replays:
             return
         draw = float(torch.rand(1, generator=self.generator, device=self._device))
-        share = (draw - CURRENT_SHARE) / (1 - CURRENT_SHARE)
-        self.opponents[row] = int(share * len(self.past)) if share >= 0 and self.past else CURRENT
+        share = (draw - RANDOM_SHARE - CURRENT_SHARE) / (1 - RANDOM_SHARE - CURRENT_SHARE)
+        if draw < RANDOM_SHARE:
+            self.opponents[row] = RANDOM
+        else:
+            self.opponents[row] = int(share * len(self.past)) if share >= 0 and self.past else CURRENT
 
     def act(self, row: int, obs: Any, mask: np.ndarray | None) -> int:
         """A sampled move, or the recorded one in a replay."""
@@ -96,6 +108,10 @@ class SelfPlay:
 
     @torch.no_grad()
     def _sample(self, row: int, obs: Any, mask: np.ndarray | None, *, is_first: bool) -> int:
+        if self.opponents[row] == RANDOM:
+            allowed = torch.ones(self._num_actions) if mask is None else torch.as_tensor(mask)
+            draw = allowed.to(self._device, torch.float32).multinomial(1, generator=self.generator)
+            return int(draw)
         policy, arrays = self._learner.model, self._learner.arrays.mlp
         if self.opponents[row] != CURRENT:
             past = self.past[self.opponents[row]]
@@ -116,7 +132,7 @@ class SelfPlay:
         return int(policy.distribution.sample(params, self.generator))
 
     def end(self, row: int, score: float) -> None:
-        if self.replays or self.opponents[row] == CURRENT:
+        if self.replays or self.opponents[row] < 0:
             return
         result = 0.5 + 0.5 * float(np.sign(score))
         self._results.append(result)
@@ -163,9 +179,9 @@ class SelfPlay:
                                        for name in ("opponents", "moves", "num_moves"))
         fit = (np.isfinite([*ratings, rating]).all() and 0 < len(ratings) <= self._size
                and len(opponents) == len(num_moves) == len(self._moves)
-               and all(CURRENT <= number < len(ratings) for number in opponents)
+               and all(RANDOM <= number < len(ratings) for number in opponents)
                and min(num_moves) >= 0 and sum(num_moves) == len(moves)
-               and set(moves) <= set(range(self._learner.model.spec.action.sizes[0])))
+               and set(moves) <= set(range(self._num_actions)))
         if not fit:
             raise ValueError(f"the ratings {ratings!s:.80}, opponents {opponents!s:.80} or moves "
                              f"{moves!s:.80} do not fit self_play={self._size}")
