@@ -54,18 +54,41 @@ def test_a_huber_critic_with_a_large_delta_is_a2c(monkeypatch: pytest.MonkeyPatc
 
 @dataclass(frozen=True)
 class Tabled(A2C):
-    """Fields of types that no flag has."""
+    """Fields of types that no key of Vantage has."""
 
     weights: dict[str, float] = field(default_factory=lambda: {"a": 1.0})
     stages: list[int] | None = field(default_factory=lambda: [1, 2])
+    extra: Any = None
 
 
 def test_tables_and_lists_of_an_algorithm_are_read_back() -> None:
     config = Config.of("test_own_algorithm:Tabled").change(stages=[3])
     assert Config.from_json(config.to_json(), source="here") == config
     assert vars(config.algorithm) | {"weights": {"a": 1.0}, "stages": [3]} == vars(config.algorithm)
-    with pytest.raises(ConfigError, match="weights=3 is not"):
-        config.change(weights=3)
+    for extra in (5, [[3]], {"b": None}, "5", False):
+        config = config.change(extra=extra)
+        assert vars(Config.from_json(config.to_json(), source="here").algorithm)["extra"] == extra
+    for wrong, says in (({"weights": 3}, 'weights=3 is not a JSON object such as {"a": 1}'),
+                        ({"stages": "x"}, "stages='x' is not a list such as 1,2 or [1, 2] or none"),
+                        ({"extra": (1, 2)}, "extra=(1, 2) is not text, a number, a list or a dict")):
+        with pytest.raises(ConfigError, match=re.escape(says)):
+            config.change(**wrong)
+
+
+@pytest.mark.parametrize(("flag", "value", "taken"), [
+    ("stages", "3,4", [3, 4]), ("stages", "3", [3]), ("stages", "[[3], 4]", [[3], 4]), ("stages", "none", None),
+    ("weights", '{"b": 2}', {"b": 2})])
+def test_lists_and_tables_are_flags_too(flag: str, value: str, taken: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "test_own_algorithm:Tabled", "--env", "CartPole-v1"]
+    assert main([*command, f"--{flag}", value, "--dry-run"]) == 0
+    config = json.loads(capsys.readouterr().out)
+    assert config["algorithm"][flag] == taken
+    with pytest.raises(SystemExit):
+        main([*command, "--help"])
+    assert '--weights {"a": 1.0}' in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main([*command, f"--{flag}", value, "--help-all"])
+    assert "--weights JSON" in capsys.readouterr().out
 
 
 @dataclass(frozen=True)

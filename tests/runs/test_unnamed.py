@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,13 @@ from vantage.errors import ConfigError
 @pytest.fixture
 def code() -> dict[str, Any]:
     """An environment, a network and an algorithm without import paths."""
+    @dataclass(frozen=True)
     class Own(vantage.PPO):
         """Of a function."""
+
+        widths: tuple[int, ...] = (1, 2)
+        layers: list[int] = field(default_factory=lambda: [3, 4])
+        weights: dict[str, float] = field(default_factory=lambda: {"a": 1.0})
 
     return {"env": lambda: Bandit(), "network": lambda shape: nn.Linear(shape[0], 4), "algorithm": Own}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import results
 from PIL import Image
 from tiny import Bandit
 
+from vantage.algorithms.a2c import A2C
 from vantage.cli import main
 from vantage.config.config import Config
 from vantage.errors import ConfigError
@@ -197,6 +199,23 @@ def test_runs_of_unnamed_code_are_one_group_only_where_the_code_and_its_values_a
     assert len(plot(runs, tmp_path / "curve.svg")) == 1
     (runs[0] / "meta.json").unlink()
     assert len(plot(runs, tmp_path / "curve.svg")) == 2
+
+
+@dataclass(frozen=True)
+class Tabled(A2C):
+    """Fields that cannot be hashed."""
+
+    stages: list[int] = field(default_factory=lambda: [1, 2])
+    weights: dict[str, float] = field(default_factory=lambda: {"a": 1.0})
+    pairs: tuple[list[int], ...] = ()
+
+
+def test_runs_whose_lists_and_tables_are_equal_are_one_group() -> None:
+    own = "test_plot:Tabled"
+    curves = [curve([0, 1], [0, 1], algo=own, seed=seed, stages=stages, weights={"a": 0.5}, pairs=[[1]])
+              for seed, stages in enumerate(([1, 2], [1, 2], [3]))]
+    assert [group.label for group in group_curves(curves)] == [
+        f"{own} stages=[1, 2] (2 seeds)", f"{own} stages=[3] (1 seed)"]
 
 
 def test_a_schedule_from_a_function_is_short_in_labels() -> None:

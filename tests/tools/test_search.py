@@ -8,6 +8,7 @@ import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ import pytest
 from matplotlib import pyplot
 from zygote import call
 
+from vantage.algorithms.a2c import A2C
 from vantage.cli import main
 from vantage.config.config import Config
 from vantage.config.configure import configure
@@ -60,6 +62,20 @@ def test_a_grid_is_the_full_product_and_lists_in_one_object_go_together() -> Non
         {"lr": 0.001, "num_envs": 8, "hidden": "32"}, {"lr": 0.001, "num_envs": 16, "hidden": "64,64"},
         {"lr": "linear:1e-3:0", "num_envs": 8, "hidden": "32"},
         {"lr": "linear:1e-3:0", "num_envs": 16, "hidden": "64,64"}]
+
+
+@dataclass(frozen=True)
+class Tabled(A2C):
+    """A field that is a list."""
+
+    stages: list[int] = field(default_factory=lambda: [1, 2])
+
+
+def test_the_lists_of_an_algorithm_are_values_of_a_search() -> None:
+    grid = write("grid.json", {"stages": [[3], [4, 5]]})
+    chosen = make_plan("test_search:Tabled", "CartPole-v1", {}, Options(grid=grid))
+    assert chosen.points == [{"stages": "[3]"}, {"stages": "[4, 5]"}]
+    assert [chosen.config(point, 0).flat()["stages"] for point in chosen.points] == [[3], [4, 5]]
 
 
 def test_a_range_is_whole_where_its_key_counts_something() -> None:

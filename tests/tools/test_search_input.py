@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from drawing import Drawing
+from torch import nn
 
 import vantage
 from vantage.cli import main
@@ -82,6 +87,54 @@ def test_options_without_effect_or_beyond_reason_are_refused(
 def test_wrong_options_of_the_call_are_named_before_any_directory_exists(option: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         vantage.search("a2c", env="CartPole-v1", space=SPACE, **option)
+    assert not Path("runs").exists()
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """`vantage.search` on CartPole without its trainings; returns its plan and its directory."""
+    monkeypatch.setattr("vantage.tools.search.scheduler.train_all", lambda plan, _, directory, __: (plan, directory))
+    return lambda algorithm, **keys: vantage.search(algorithm, env="CartPole-v1", **{"grid": GRID, **keys})
+
+
+def test_an_algorithm_has_one_study_however_it_is_given(planned: Callable[..., Any]) -> None:
+    plan, directory = planned("ppo", epochs=2)
+    for same, keys in ((vantage.PPO, {"epochs": 2}), (vantage.PPO(epochs=2), {}), ("PPO", {"epochs": "2"})):
+        other, place = planned(same, **keys)
+        assert (other.definition(), place) == (plan.definition(), directory)
+    assert directory == Path("runs/search/CartPole-v1/ppo-1")
+    assert planned(Drawing)[1] == directory.with_name("Drawing-1")
+    with pytest.raises(ConfigError, match="epochs is given twice, in an object and as an argument"):
+        planned(vantage.PPO(epochs=2), epochs=2)
+
+
+@pytest.mark.parametrize(("key", "given", "text"), [
+    ("lr", lambda progress: progress, vantage.Schedule.of(lambda progress: progress).text),
+    ("activation", nn.ELU(), "elu"),
+    ("optimizer", torch.optim.AdamW, "AdamW"), ("num_envs", np.int64(4), 4), ("gamma", torch.tensor(0.5), 0.5)])
+def test_a_search_takes_what_configure_turns_into_text(
+        key: str, given: Any, text: Any, planned: Callable[..., Any]) -> None:
+    plan, _ = planned("a2c", **{key: given}, grid={"gae_lambda": np.array([0.5, 0.9])})
+    assert plan.definition()["given"] == {key: text} and plan.domains == {"gae_lambda": [0.5, 0.9]}
+    assert planned("a2c", grid={key: [given]})[0].points == [{key: text}]
+    assert planned("a2c", grid={"both": {key: [given], "hidden": [(8,)]}})[0].points == [{key: text, "hidden": "8"}]
+
+
+def test_a_search_refuses_code_that_its_processes_cannot_import(planned: Callable[..., Any]) -> None:
+    class Own(vantage.PPO):
+        """Of a function."""
+
+    def linear(shape: tuple[int, ...]) -> nn.Module:
+        return nn.Linear(shape[0], 4)
+
+    calls: list[tuple[Any, dict[str, Any], str]] = [
+        (Own, {}, "Own"), (Own(epochs=2), {}, "Own"), ("a2c", {"network": linear}, "linear"),
+        ("a2c", {"grid": {"network": [linear]}}, "linear")]
+    for algorithm, keys, name in calls:
+        with pytest.raises(ConfigError, match=f"<{name}> has no import path"):
+            planned(algorithm, **keys)
+    with pytest.raises(ConfigError, match="unknown key 'lrr'; did you mean lr"):
+        planned("a2c", grid={"lrr": [linear]})
     assert not Path("runs").exists()
 
 

@@ -6,14 +6,14 @@ import shutil
 from contextlib import suppress
 from dataclasses import field, fields, make_dataclass
 from textwrap import fill
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_origin
 
 from tyro.conf import FlagConversionOff, arg
 
 from vantage.cli.parsing import first_line, parse
 from vantage.config.config import Config
 from vantage.config.flat import GROUPS
-from vantage.keys.fields import in_text, type_hints
+from vantage.keys.fields import in_text, kinds_of, type_hints
 
 _EXPLAINED = frozenset({
     "num_envs", "env_kwargs", "network", "memory", "frame_stack", "init_from", "optimizer", "lr",
@@ -61,9 +61,15 @@ def _group(part: Any) -> type:
     for f in fields(part):
         if f.name == "id":
             continue
-        choices = "|".join(f.metadata.get("choices", ()))
-        keys.append((f.name, Annotated[hints[f.name], arg(metavar=choices or None)],
-                     field(default=getattr(part, f.name), metadata=f.metadata)))
+        hint = hints[f.name]
+        default = getattr(part, f.name)
+        metavar = "|".join(f.metadata.get("choices", ())) or None
+        if not {list, dict, Any}.isdisjoint(get_origin(kind) or kind for kind in kinds_of(hint)):
+            hint = str
+            default = in_text(default)
+            metavar = "JSON"
+        keys.append((f.name, Annotated[hint, arg(metavar=metavar)],
+                     field(default=default, metadata=f.metadata)))
     kind = make_dataclass(type(part).__name__, keys)
     kind.__doc__ = first_line(type(part))
     return kind

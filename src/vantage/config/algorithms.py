@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
+from functools import partial
 from keyword import iskeyword
 from typing import Any
 
@@ -106,9 +108,13 @@ def runtimes_of(algo: str) -> list[str]:
 
 def without_loss(algo: str, values: object) -> Any:
     """The hyperparameters of an algorithm whose class is not available, so that it cannot train."""
-    typed_fields = []
+    typed_fields: list[tuple[str, Any, Any]] = []
     for name, value in values.items() if isinstance(values, Mapping) else ():
         is_name = name.isidentifier() and not iskeyword(name) and not name.startswith("_")
-        if is_name and isinstance(value, str | int | float | bool | None):
+        if not is_name:
+            continue
+        if isinstance(value, list | dict):  # a list may be a tuple of the class
+            typed_fields.append((name, Any, field(default_factory=partial(deepcopy, value))))
+        else:
             typed_fields.append((name, type(value), field(default=value)))
     return make_dataclass(algo, typed_fields, frozen=True, namespace={"needs": Needs()})()

@@ -49,6 +49,12 @@ class Key(NamedTuple):
     hint: Any
     rules: Mapping[str, Any]
 
+    def convert(self, name: str, value: Any) -> Any:
+        """`value`, typed, in text or an object, as the config holds it; `name` is the flat key."""
+        if Schedule not in kinds_of(self.hint):  # a coefficient may be a function
+            value = config_value(name, value, self.rules)
+        return convert(name, value, self.hint)
+
 
 @dataclass(frozen=True, repr=False)
 class Config:
@@ -219,9 +225,7 @@ class Config:
         check_known(config, values)
         for name, value in values.items():
             key = keys[name]
-            if Schedule not in kinds_of(key.hint):  # a coefficient may be a function
-                value = config_value(name, value, key.rules)
-            changes.setdefault(key.group, {})[key.attribute] = convert(name, value, key.hint)
+            changes.setdefault(key.group, {})[key.attribute] = key.convert(name, value)
         groups: Any = {group: replace(getattr(config, group), **change)
                        for group, change in changes.items()}
         config = replace(config, **groups)

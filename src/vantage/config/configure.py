@@ -176,11 +176,7 @@ def with_defaults(algorithm: Any, *groups: Group, env: Env | None = None,
         env = env_of_preset(algorithm) or None
     env_name = _name_of_env(env, groups)
     algorithm, own = name_and_values(algorithm)
-    for values in (own, *map(keys_of, groups)):
-        if twice := sorted(values.keys() & overrides.keys()):
-            raise ConfigError(f"{twice[0]} is given twice, in an object and as an argument; leave "
-                              "one out")
-        overrides |= values
+    overrides = joined(overrides, own, *map(keys_of, groups))
     name = convert("algorithm", algorithm, str)
     if "algo" in overrides:
         raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as "
@@ -199,6 +195,17 @@ def with_defaults(algorithm: Any, *groups: Group, env: Env | None = None,
     check_together(config)
     check_sources(config)
     return config
+
+
+def joined(overrides: Mapping[str, Any], *parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a call and of the objects in it; ConfigError for one that is given twice."""
+    values = dict(overrides)
+    for part in parts:
+        if twice := sorted(part.keys() & values.keys()):
+            raise ConfigError(f"{twice[0]} is given twice, in an object and as an argument; leave "
+                              "one out")
+        values |= part
+    return values
 
 
 def _name_of_env(env: Env | None, groups: Sequence[object]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import field, fields
 from functools import cache
 from inspect import get_annotations
@@ -32,6 +33,12 @@ _EXPECTED = {
     tuple[int, ...]: "a list of whole numbers such as 64,64",
     tuple[float, ...]: "a list of numbers",
 }
+_EXPECTED_BY_USERS = {
+    list: "a list such as 1,2 or [1, 2]",
+    dict: 'a JSON object such as {"a": 1}',
+    Any: "text, a number, a list or a dict",
+}
+"""The same for types that only fields of users' algorithms have. A list or dict may be JSON."""
 _CONVERTED = {*_EXPECTED, Schedule, NoneType} - {str}
 
 
@@ -76,8 +83,8 @@ def key(default: Any, help: str, *, choices: tuple[str, ...] = (), low: float | 
 def check_fields(instance: Any) -> None:
     """Convert the fields of a config dataclass to their types and check them.
 
-    Text, and fields of types that no flag has, stay as they are. ConfigError for the first value
-    that `key` does not allow.
+    Text, and fields of types that no key of Vantage has, stay as they are. ConfigError for the
+    first value that `key` does not allow.
     """
     kind = instance.__class__
     hints = type_hints(kind)
@@ -150,14 +157,17 @@ def typed(value: Any, hint: Any) -> Any:
     A list of numbers may be one number, an array, or text with commas; numbers and flags may be
     those of numpy and torch. For a text field, a mapping becomes JSON and a sequence a list with
     commas, as env_kwargs and action_subset are written; a class, a function or another object
-    becomes its name, see `vantage.keys.objects.named`.
+    becomes its name, see `vantage.keys.objects.named`. A list or dict of a user's algorithm may be
+    JSON, and a list also text with commas.
 
     ValueError names the expected type; ConfigError for a wrong coefficient.
     """
     kinds = kinds_of(hint)
-    if isinstance(value, dict | list) and any(_has_type(value, kind) for kind in kinds):
-        return value  # a field of an own algorithm, which no flag has
     value = _of_array(value)
+    if Any in kinds and isinstance(value, str | int | float | list | dict | None):
+        return value
+    if _is_container(value, kinds):
+        return value
     word = value.lower() if isinstance(value, str) else value
     try:
         if NoneType in kinds and word in (None, "none"):
@@ -182,9 +192,25 @@ def typed(value: Any, hint: Any) -> Any:
             return int(number)
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
-    expected = next(_EXPECTED.get(kind, str(kind)) for kind in kinds if kind is not NoneType)
+    if isinstance(value, str):
+        for text in (value, f"[{value}]"):  # 1,2 is a list too
+            with suppress(ValueError):
+                parsed = parse(text)
+                if _is_container(parsed, kinds):
+                    return parsed
+    expected = next(_expected(kind) for kind in kinds if kind is not NoneType)
     or_none = " or none" if NoneType in kinds else ""
     raise ValueError(f"{shown(value)} is not {expected}{or_none}")
+
+
+def _is_container(value: Any, kinds: tuple[Any, ...]) -> bool:
+    """Whether `value` is a list or dict of one of the types, which only users' algorithms have."""
+    return isinstance(value, list | dict) and any(_has_type(value, kind) for kind in kinds)
+
+
+def _expected(kind: Any) -> str:
+    """A type in words."""
+    return _EXPECTED.get(kind) or _EXPECTED_BY_USERS.get(get_origin(kind) or kind) or str(kind)
 
 
 def _of_array(value: Any) -> Any:
@@ -216,6 +242,8 @@ def plain(value: Any) -> Any:
 
 def in_text(value: Any) -> str:
     """The value of a key as flags take it, such as 64,64, linear:1e-3:0, true and none."""
+    if isinstance(value, list | dict):
+        return json.dumps(value)
     if isinstance(value, tuple):
         return ",".join(map(shown, value))
     return str(value).lower() if isinstance(value, bool | None) else str(value)

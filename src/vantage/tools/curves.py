@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -121,15 +122,23 @@ def group_curves(curves: Sequence[Curve], aggregate: Aggregate = "mean") -> list
     """
     members: dict[tuple[Any, ...], list[Curve]] = {}
     for curve in curves:
-        members.setdefault((curve.code, *_setting(curve.config).items()), []).append(curve)
-    settings = [dict(items) for _, *items in members]
-    labels = [_label(setting, settings) for setting in settings]
+        values = {name: _hashable(value) for name, value in _setting(curve.config).items()}
+        members.setdefault((curve.code, *values.items()), []).append(curve)
     groups = [*members.values()]
+    settings = [_setting(same[0].config) for same in groups]
+    labels = [_label(setting, settings) for setting in settings]
     names = [Path(same[0].run).name for same in groups]
     if len({*names}) < len(names):
         names = [same[0].run for same in groups]
     return [_aggregated(f"{label} {name}" if labels.count(label) > 1 else label, same, aggregate)
             for label, name, same in zip(labels, names, groups, strict=True)]
+
+
+def _hashable(value: Any) -> Any:
+    """A value of a config; a list or table as JSON."""
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value, sort_keys=True)
+    return value
 
 
 def _setting(config: Config) -> dict[str, Any]:

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from vantage._host.extras import require
+from vantage.config.algorithms import name_and_values
+from vantage.config.config import Config, Key
+from vantage.config.configure import Env, joined
 from vantage.config.flat import of_run
 from vantage.errors import ConfigError
-from vantage.keys.fields import convert
+from vantage.keys.fields import convert, plain
 from vantage.keys.json_text import parse
-from vantage.keys.objects import importable
+from vantage.keys.objects import importable, is_code, target_of
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
 from vantage.runs.meta import read_object
@@ -27,7 +30,7 @@ from vantage.tools.search.options import MOST, Options, Pruner, SearchResult
 __all__ = ["Options", "SearchResult", "find_directory", "read_best", "search"]
 
 
-def search(algorithm: str | type, *, env: str | Callable[..., Any],
+def search(algorithm: Any, *, env: Env,
            grid: Mapping[str, Any] | str | Path | None = None,
            space: Mapping[str, Any] | str | Path | None = None, trials: int | None = None,
            seeds: int = 1, jobs: int = 1, pruner: Pruner | None = None,
@@ -43,9 +46,10 @@ def search(algorithm: str | type, *, env: str | Callable[..., Any],
     `algorithm`, `env` and `overrides` are those of `vantage.configure`, for what all trials have in
     common. `grid` maps keys to lists of values, and all combinations are trained. `space` maps keys
     to a list of choices or to a range of `low` and `high`, optionally with `log` or `step`, from
-    which Optuna draws `trials` points (30). Both may also be a JSON file. Each trial is trained
-    with `seeds` seeds. Up to `jobs` trials train at a time, in processes of their own, so a script
-    needs `if __name__ == "__main__":`.
+    which Optuna draws `trials` points (30). Both may also be a JSON file. The trials are processes
+    that import the classes and functions of `algorithm`, `env`, `network` and `memory`. Each trial
+    is trained with `seeds` seeds. Up to `jobs` trials train at a time, in processes of their own,
+    so a script needs `if __name__ == "__main__":`.
 
     `pruner` asha, for a space, ends poor trials early: of `reduction` (3) trials one continues.
     `storage` is an Optuna database that machines share. `run` is the directory, by default
@@ -57,18 +61,19 @@ def search(algorithm: str | type, *, env: str | Callable[..., Any],
     the end.
     """
     require("search", "optuna", "sqlalchemy", "matplotlib")
-    options = Options(grid=_text(grid), space=_text(space), trials=trials, seeds=seeds, jobs=jobs,
-                      pruner=pruner, reduction=reduction, storage=storage)
+    algorithm, own = name_and_values(algorithm)
+    overrides = joined(overrides, own)
+    algo = _imported(convert("algorithm", algorithm, str))
+    options = Options(grid=_text(grid, algo), space=_text(space, algo), trials=trials, seeds=seeds,
+                      jobs=jobs, pruner=pruner, reduction=reduction, storage=storage)
     _check_options(options)
     from vantage.tools.search.plan import make_plan
     from vantage.tools.search.scheduler import train_all
     from vantage.tools.search.study import open_storage
 
-    for value in (algorithm, env, *overrides.values()):
-        if callable(value):
-            importable(value)
-    plan = make_plan(convert("algorithm", algorithm, str), convert("env", env, str), overrides,
-                     options)
+    plan = make_plan(algo, _imported(convert("env", env, str)), overrides, options)
+    for value in plan.shared.values():
+        _imported(value)
     if storage is not None:  # before the directory exists
         open_storage(storage, Path())
     directory = find_directory(plan.definition(), None if run is None else Path(run))
@@ -96,13 +101,40 @@ def _check_options(options: Options) -> None:
                           "out")
 
 
-def _text(domains: Mapping[str, Any] | str | Path | None) -> str | None:
+def _imported(value: Any) -> Any:
+    """`value`; ConfigError for the name of a class or function without an import path."""
+    target = target_of(value)
+    if callable(target):
+        importable(target)
+    return value
+
+
+def _text(domains: Mapping[str, Any] | str | Path | None, algo: str) -> str | None:
     """A grid or a space as the command takes it: JSON, or the path of a file."""
     if domains is None:
         return None
-    if isinstance(domains, Mapping):
-        return json.dumps(domains, default=importable)
-    return str(domains)
+    if not isinstance(domains, Mapping):
+        return str(domains)
+    keys = Config.every_key()
+    if is_code(algo):
+        keys |= Config.of(algo).flat_keys()
+    return json.dumps({name: _in_json(name, part, keys) for name, part in domains.items()})
+
+
+def _in_json(name: str, value: Any, keys: Mapping[str, Key]) -> Any:
+    """Values of the key `name`, or several keys with their values, as JSON holds them."""
+    if hasattr(type(value), "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _in_json(key if key in keys else name, part, keys)
+                for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_json(name, part, keys) for part in value]
+    if isinstance(value, str | int | float | None):
+        return value
+    if name not in keys:  # which is refused later
+        return repr(value)
+    return plain(_imported(keys[name].convert(name, value)))
 
 
 def find_directory(definition: Mapping[str, Any], path: Path | None) -> Path:
@@ -129,8 +161,9 @@ def find_directory(definition: Mapping[str, Any], path: Path | None) -> Path:
 def _default_directory(definition: Mapping[str, Any]) -> Path:
     """runs/search/ENV/ALGO-N of the same search, or the first that does not exist."""
     parent = Path("runs/search", directory_name(definition["env"]))
+    name = directory_name(definition["algo"].rpartition(":")[2])
     for number in itertools.count(1):
-        path = parent / f"{definition['algo']}-{number}"
+        path = parent / f"{name}-{number}"
         if not path.exists() or _read_definition(path) == definition:
             break
     return path

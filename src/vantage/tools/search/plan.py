@@ -234,7 +234,8 @@ def _choices(key: str, values: Any, base: Config) -> list[Value]:
         raise ConfigError(f"{key} holds {json.dumps(values)}, which is no list of values")
     choices = [convert(key, value, hint, source=key) for value in values]
     # Optuna stores text, numbers and None alone.
-    return [in_text(value) if isinstance(value, Schedule | tuple) else value for value in choices]
+    texts = (Schedule, tuple, list, dict)
+    return [in_text(value) if isinstance(value, texts) else value for value in choices]
 
 
 def _domain(key: str, part: Any, base: Config) -> Domain:
