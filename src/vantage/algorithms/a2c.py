@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from vantage.algorithms.interface import Model, Needs, Update
 from vantage.keys.algorithm_words import explaining_arguments
 from vantage.keys.fields import check_fields, key
-from vantage.keys.given_fields import remembering_arguments
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 
 @explaining_arguments
-@remembering_arguments
 @dataclass(frozen=True)
 class A2C:
     """Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783)."""

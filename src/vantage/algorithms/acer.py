@@ -13,7 +13,6 @@ from vantage.algorithms.interface import Model, Needs, ReplayNeeds, Update
 from vantage.errors import ConfigError
 from vantage.keys.algorithm_words import explaining_arguments
 from vantage.keys.fields import check_fields, key
-from vantage.keys.given_fields import remembering_arguments
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 
 @explaining_arguments
-@remembering_arguments
 @dataclass(frozen=True)
 class ACER:
     """Actor-critic with experience replay; discrete or continuous."""

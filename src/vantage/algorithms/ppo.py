@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from vantage.algorithms.interface import Model, Needs, Reuse, Update
 from vantage.keys.algorithm_words import explaining_arguments
 from vantage.keys.fields import check_fields, key
-from vantage.keys.given_fields import remembering_arguments
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 
 @explaining_arguments
-@remembering_arguments
 @dataclass(frozen=True)
 class PPO:
     """Proximal policy optimisation.

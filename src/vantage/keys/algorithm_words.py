@@ -8,6 +8,7 @@ import re
 from typing import Any, TypeVar
 
 from vantage.errors import ConfigError
+from vantage.keys.given_fields import remembering_arguments
 from vantage.keys.other_libraries import KEYS, METHODS
 from vantage.keys.suggestions import MOST_UNKNOWN, listed, nearest, suggestion
 
@@ -15,8 +16,11 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def explaining_arguments(kind: Kind) -> Kind:
-    """Decorate the dataclass of an algorithm: ConfigError for arguments that it does not have."""
-    init = kind.__init__  # type: ignore[misc]
+    """Decorate the dataclass of an algorithm: ConfigError for arguments that it does not have.
+
+    `given_fields` counts the others.
+    """
+    init = remembering_arguments(kind).__init__  # type: ignore[misc]
     names = [*inspect.signature(init).parameters][1:]
 
     @functools.wraps(init)
