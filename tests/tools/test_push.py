@@ -23,6 +23,7 @@ import vantage
 from vantage._host import extras
 from vantage.cli import main
 from vantage.errors import ConfigError
+from vantage.runs.files import LARGEST_TEXT_FILE
 from vantage.runs.policy_file import read_weights, write_weights
 from vantage.tools.push import push
 from vantage.tools.window import Window
@@ -157,6 +158,14 @@ def test_a_link_in_a_run_is_not_uploaded(hub: Hub, run: Path, capsys: pytest.Cap
     assert uploaded.keys() == {"README.md", "policy.safetensors", "config.json"}
     assert not any(b"the key" in content for content in uploaded.values())
     assert b"<script" not in uploaded["README.md"] and b"\n# Injected" not in uploaded["README.md"]
+
+
+def test_metrics_of_a_long_run_are_uploaded(hub: Hub, run: Path) -> None:
+    long = Path(shutil.copytree(run, "long"))
+    line = json.dumps({"step": 1, "seconds": 1.0, "rollout/ep_rew_mean": 1.0}) + "\n"
+    (long / "metrics.jsonl").write_text(line * (LARGEST_TEXT_FILE // len(line) + 1))
+    push(long, "someone/long", episodes=1)
+    assert hub.repos["someone/long"]["metrics.jsonl"] == (long / "metrics.jsonl").read_bytes()
 
 
 def test_a_pickle_under_the_name_of_a_policy_is_refused(pushed: Hub, capsys: pytest.CaptureFixture[str]) -> None:

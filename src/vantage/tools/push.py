@@ -12,9 +12,9 @@ from string import Template
 from vantage.agents.evaluate import Evaluation, evaluate
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
-from vantage.runs.files import read_text
+from vantage.runs.files import open_file, read_small
 from vantage.runs.hub import POLICY, PREFIX, hub_api
-from vantage.runs.metrics import FILE_NAME
+from vantage.runs.metrics import FILE_NAME, LARGEST_FILE
 from vantage.tools.export import export
 
 VIDEO = "replay.mp4"
@@ -104,7 +104,8 @@ def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 2
 def _copy_metrics(run: Path, folder: Path) -> None:
     metrics = run / FILE_NAME
     if os.path.lexists(metrics):
-        (folder / FILE_NAME).write_text(read_text(metrics), encoding="utf-8")
+        with open(open_file(metrics, os.O_RDONLY), "rb") as file:
+            (folder / FILE_NAME).write_bytes(read_small(file, str(metrics), LARGEST_FILE))
 
 
 def _copy_newest_video(run: Path, folder: Path) -> None:
