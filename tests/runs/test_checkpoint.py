@@ -14,7 +14,7 @@ import pytest
 from checkpoints import assert_is, content, flip, save
 
 from vantage.errors import CheckpointError, ConfigError
-from vantage.runs import checkpoint
+from vantage.runs import checkpoint, checkpoint_files
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.files import write_atomically
 
@@ -208,6 +208,26 @@ def test_a_checkpoint_is_found_by_the_name_a_person_gives_it(
     assert "best: model.safetensors" in caplog.messages[0]
     with pytest.raises(CheckpointError, match=r"best: model\.safetensors"):
         load_named(tmp_path, "best")
+
+
+@pytest.mark.parametrize(("name", "action"), [
+    ("best", save_best), ("auto", save_best), ("latest", lambda run, step: save(run, step, keep=1)),
+    (7, lambda run, step: checkpoint.save(run, 7, **content(step), keep=1, again=True))])
+def test_a_checkpoint_that_training_replaces_or_removes_while_it_is_read_is_read_again(
+        name: str | int, action: Callable[[Path, int], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture) -> None:
+    action(tmp_path, 1)
+    read_manifest = checkpoint_files._read_manifest
+
+    def replace_after(path: Path) -> Any:
+        manifest = read_manifest(path)
+        monkeypatch.setattr(checkpoint_files, "_read_manifest", read_manifest)
+        action(tmp_path, 2)
+        return manifest
+
+    monkeypatch.setattr(checkpoint_files, "_read_manifest", replace_after)
+    assert_is(load_named(tmp_path, name), 2)
+    assert not caplog.messages
 
 
 def test_without_a_valid_checkpoint_each_is_named_with_the_remedy(tmp_path: Path) -> None:

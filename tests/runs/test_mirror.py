@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pytest
 import torch
 from fsspec.implementations.memory import MemoryFileSystem
@@ -58,6 +59,29 @@ def test_a_resume_from_a_copy_is_that_of_the_run_bit_for_bit(root: str) -> None:
     for name in ("config.json", "metrics.jsonl", "summary.json", "best/manifest.json"):
         with fsspec.open(f"{root}/tiny-Bandit/a2c-1/{name}") as file:
             assert file.read() == (RUN / name).read_bytes()
+
+
+def test_a_copy_holds_the_demonstrations_once_and_the_id_at_the_tracker(
+        root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    fs = fsspec.core.url_to_fs(root)[0]
+    put, sent = type(fs).put_file, []
+
+    def put_file(self: object, source: str, target: str, **options: object) -> None:
+        sent.append(Path(source).parts[-2:])
+        put(self, source, target, **options)
+
+    monkeypatch.setattr(type(fs), "put_file", put_file)
+    episodes = [{"observations": np.zeros((1, 1), np.float32), "actions": np.array([1])}] * 4
+    options = OPTIONS | {"demonstrations": episodes, "demo_passes": 1, "demo_coef": 1.0}
+    for report in vantage.Trainer("a2c", **options, root=root, log_every_seconds=1e-9):
+        (RUN / "tracker.json").write_text('{"wandb": "id"}')
+        if report.step >= 200:
+            break
+    shutil.rmtree("runs")
+    *_, last = vantage.Trainer.resume(f"{root}/tiny-Bandit/a2c-1")
+    assert last.status == "done"
+    assert (RUN / "tracker.json").read_text() == '{"wandb": "id"}'
+    assert sent.count(("a2c-1", "demonstrations.safetensors")) == 1
 
 
 def test_a_local_run_that_is_newer_than_its_copy_stays(root: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 import torch
 
@@ -22,7 +24,8 @@ from huggingface_hub import ModelCard, constants
 import vantage
 from vantage._host import extras
 from vantage.cli import main
-from vantage.errors import ConfigError
+from vantage.errors import ConfigError, VantageError
+from vantage.runs.files import LARGEST_TEXT_FILE
 from vantage.runs.policy_file import read_weights, write_weights
 from vantage.tools.push import push
 from vantage.tools.window import Window
@@ -157,6 +160,29 @@ def test_a_link_in_a_run_is_not_uploaded(hub: Hub, run: Path, capsys: pytest.Cap
     assert uploaded.keys() == {"README.md", "policy.safetensors", "config.json"}
     assert not any(b"the key" in content for content in uploaded.values())
     assert b"<script" not in uploaded["README.md"] and b"\n# Injected" not in uploaded["README.md"]
+
+
+def test_metrics_of_a_long_run_are_uploaded(hub: Hub, run: Path) -> None:
+    long = Path(shutil.copytree(run, "long"))
+    line = json.dumps({"step": 1, "seconds": 1.0, "rollout/ep_rew_mean": 1.0}) + "\n"
+    (long / "metrics.jsonl").write_text(line * (LARGEST_TEXT_FILE // len(line) + 1))
+    push(long, "someone/long", episodes=1)
+    assert hub.repos["someone/long"]["metrics.jsonl"] == (long / "metrics.jsonl").read_bytes()
+
+
+def test_objects_of_a_run_are_given_again_before_a_repository_is_created(hub: Hub) -> None:
+    agent = vantage.train("a2c", env=lambda: gym.make("CartPole-v1"), steps=100, threads=1, eval_every=0,
+                          hidden="8", tensorboard=False, run="own")
+    with pytest.raises(ConfigError, match=r'^own was trained on env=.*; push\("own", "OWNER/NAME", env=\.\.\.\)$'):
+        push("own", "someone/own")
+    with pytest.raises(VantageError, match="division by zero"):
+        push("own", "someone/own", env=lambda: 1 / 0)
+    with pytest.raises(ConfigError, match="has no run; give a run directory"):
+        push(copy.copy(agent), "someone/own")
+    assert not hub.requests
+    push(agent, "someone/own", episodes=1)
+    card = hub.repos["someone/own"]["README.md"].decode()
+    assert 'vantage.evaluate("hf://someone/own", env=...)' in card and "vantage train" not in card
 
 
 def test_a_pickle_under_the_name_of_a_policy_is_refused(pushed: Hub, capsys: pytest.CaptureFixture[str]) -> None:

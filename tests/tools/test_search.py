@@ -29,7 +29,7 @@ from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes.trainer import Trainer
-from vantage.tools.child_runs import updates_to
+from vantage.tools.child_runs import ForeignRunError, updates_to
 from vantage.tools.search.options import Options
 from vantage.tools.search.plan import Plan, make_plan
 from vantage.tools.search.scheduler import retry_trial_of
@@ -189,6 +189,24 @@ def test_a_kill_before_the_summary_or_the_first_checkpoint_costs_no_step() -> No
     directory.write_summary({**directory.read_summary(), "status": "running"})
     assert steps() == [] and read_metrics(run)[-1]["step"] == newest_step(run) == 600
     assert next(report.step for report in updates_to(800, run, config, []) if report is not None) == 600
+
+
+def test_a_run_under_another_key_continues_with_the_code_of_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("a2c", env="tiny:DelayedReward", steps=600, num_envs=4, hidden="8", threads=1, tensorboard=False,
+                       eval_every=0)
+    run = Path("run")
+    with closing(updates_to(600, run, config, [])) as begun:
+        next(begun)
+    monkeypatch.setenv("XDG_STATE_HOME", str(Path("another user").resolve()))
+    values = json.loads((run / "config.json").read_text())
+    others = values | {"policy": values["policy"] | {"network": "stranger:Net"}}
+    (run / "config.json").write_text(json.dumps(others))
+    with pytest.raises(ForeignRunError, match=r"stranger:Net; .* by `vantage resume run --trust`, or set") as error:
+        next(updates_to(600, run, config, []))
+    assert is_of_machine(error.value)
+    (run / "config.json").write_text(json.dumps(values))
+    *_, last = updates_to(600, run, config, [])
+    assert last is not None and (last.step, last.status) == (640, "done")
 
 
 def test_a_killed_search_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPatch) -> None:

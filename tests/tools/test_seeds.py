@@ -19,7 +19,7 @@ from vantage.cli import main
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes import machine
-from vantage.tools import child_runs
+from vantage.tools import child_runs, seeds
 from vantage.tools.child_runs import share_cores
 from vantage.tools.scores import markdown_table, write_results
 
@@ -75,6 +75,12 @@ def test_a_foreign_seeds_file_is_read_without_its_code(content: bytes, says: str
     assert main([*COMMAND, "--run", "seeds"]) == 2
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
+
+
+def test_a_seed_under_another_key_is_done_whatever_algorithm_it_names() -> None:
+    Path("config.json").write_text('{"algo": "evil:Algo"}')
+    Path("summary.json").write_text('{"status": "done"}')
+    assert seeds._is_done(Path())
 
 
 def test_the_iqm_of_scores_is_the_mean_without_the_outer_quarters() -> None:

@@ -14,7 +14,7 @@ import errno
 import logging
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,21 +123,17 @@ def load_latest(run: Path) -> Checkpoint:
 
     CheckpointError if there is none.
     """
-    damaged: list[str] = []
-    for path in _newest_first(run / "checkpoints").values():
-        try:
-            checkpoint = load(path)
-        except CheckpointError as error:
-            damaged.append(str(error))
-        else:
-            for message in damaged:
-                log.warning(f"{message}; {checkpoint.path.name} is used instead")
-            return checkpoint
+    checkpoint, errors = _first_valid(run, lambda: _newest_first(run / "checkpoints").values())
+    if checkpoint is not None:
+        for error in errors:
+            log.warning(f"{error}; {checkpoint.path.name} is used instead")
+        return checkpoint
     remedy = "restore one from a copy, or start again with `vantage train`"
     if _is_new(run):
         again = f"`vantage resume {shlex.quote(str(run))}`"
         remedy = f"wait for its first save, or begin it anew with {again}"
-    raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; {remedy}", *damaged]))
+    raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; {remedy}",
+                                       *map(str, errors)]))
 
 
 def load_named(run: Path, name: str | int = "auto", *, key: str = "checkpoint") -> Checkpoint:
@@ -146,27 +142,64 @@ def load_named(run: Path, name: str | int = "auto", *, key: str = "checkpoint") 
     auto is the best if there is a valid one, otherwise the latest. ConfigError, which calls the
     option `key`, if there is none; CheckpointError if it is damaged.
     """
-    best = locate(run / "best")
-    if name in ("auto", "best") and best is not None:
-        try:
-            return load(best)
-        except CheckpointError as error:
-            if name == "best":
-                raise
+    best = run / "best"
+    if name in ("auto", "best") and locate(best) is not None:
+        checkpoint, errors = _first_valid(run, lambda: [locate(best) or best])
+        if checkpoint is None and name == "best":
+            raise errors[0]
+        if checkpoint is None:
             checkpoint = load_latest(run)
-            log.warning(f"{error}; {checkpoint.path.name} is used instead")
-            return checkpoint
+            log.warning(f"{errors[0]}; {checkpoint.path.name} is used instead")
+        return checkpoint
     if name in ("auto", "latest"):
         return load_latest(run)
-    steps = _newest_first(run / "checkpoints")
     try:
-        return load(steps[int(parse_number(str(name).removeprefix("step-")))])
+        step = int(parse_number(str(name).removeprefix("step-")))
+        checkpoint, errors = _first_valid(run, lambda: [_newest_first(run / "checkpoints")[step]])
     except (KeyError, ValueError, OverflowError):
-        names = [str(step) for step in steps]
-        if best is not None:
+        names = [*map(str, _newest_first(run / "checkpoints"))]
+        if locate(best) is not None:
             names.insert(0, "best")
         raise ConfigError(f"{key}={name!r}: {run} has no {name} checkpoint; it has "
                           f"{', '.join(names) or 'none'}") from None
+    if checkpoint is None:
+        raise errors[0]
+    return checkpoint
+
+
+def _first_valid(run: Path, places: Callable[[], Iterable[Path]]
+                 ) -> tuple[Checkpoint | None, list[CheckpointError]]:
+    """The first valid checkpoint of `places()`, or None, and the errors of those before it.
+
+    After an error while training saved into the run, all are looked up and read once more.
+    """
+    before = _stamps(run)
+    checkpoint, errors = _read_first(places())
+    if (checkpoint is None or errors) and _stamps(run) != before:
+        checkpoint, errors = _read_first(places())
+    return checkpoint, errors
+
+
+def _read_first(paths: Iterable[Path]) -> tuple[Checkpoint | None, list[CheckpointError]]:
+    errors: list[CheckpointError] = []
+    for path in paths:
+        try:
+            return load(path), errors
+        except CheckpointError as error:
+            errors.append(error)
+    return None, errors
+
+
+def _stamps(run: Path) -> dict[Path, tuple[int, int]]:
+    """Inode and time of the manifest of each checkpoint: a save changes them."""
+    best = locate(run / "best")
+    paths = [*_newest_first(run / "checkpoints").values(), *([] if best is None else [best])]
+    stamps = {}
+    for path in paths:
+        with contextlib.suppress(OSError):  # it is being replaced or removed
+            status = (path / "manifest.json").lstat()
+            stamps[path] = (status.st_ino, status.st_mtime_ns)
+    return stamps
 
 
 def load_to_resume(run: Path) -> Checkpoint | None:

@@ -67,9 +67,11 @@ def check_objects(config: Config, objects: Mapping[str, Any], source: object, ca
     if missing:
         names = " and ".join(f"{name}={each:.80}" for name, each in missing.items())
         again = ", ".join(f"{name}=..." for name in missing)
+        words = f'vantage.{call}("{source}", {again})'
+        if call == "push":
+            words = f'from vantage.tools.push import push; push("{source}", "OWNER/NAME", {again})'
         raise ConfigError(f"{source} was trained on {names}, which a file cannot name; hand it "
-                          f'over again, which only Python can do: vantage.{call}("{source}", '
-                          f"{again})")
+                          f"over again, which only Python can do: {words}")
 
 
 def continuation(call: str, run: object, config: Config, needed: Collection[str] | None = None, /,

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILE_NAME = "metrics.jsonl"
-_LARGEST_FILE = 1 << 31
+LARGEST_FILE = 1 << 31
+"""Bound of a metrics.jsonl that is read, in bytes."""
 LARGEST = 1e100
 """Bound of values that are read back: sums, products and axes of larger ones overflow."""
 
@@ -192,7 +193,7 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
     path = run / FILE_NAME
     try:
         with open(open_file(path, os.O_RDONLY), "rb") as file:
-            content = read_small(file, str(path), _LARGEST_FILE)
+            content = read_small(file, str(path), LARGEST_FILE)
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -1,6 +1,7 @@
 """The copy of a run at a URL of fsspec, such as s3://BUCKET/RUNS, to resume it elsewhere.
 
-It holds the checkpoints, best/, config, metrics and summary; no replay and no TensorBoard files.
+It holds the checkpoints, best/, demonstrations, config, metrics, summary and the tracker's id; no
+replay and no TensorBoard files.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from vantage.errors import ConfigError
 from vantage.keys.json_text import parse
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.checkpoint_files import is_valid
+from vantage.runs.demonstration_file import FILE as DEMONSTRATIONS
 from vantage.runs.directory import RunDirectory
-from vantage.runs.files import write_atomically
+from vantage.runs.files import replacing, write_atomically
 from vantage.runs.lock import locked
 from vantage.runs.meta import meta_of, read_object
 from vantage.runs.names import directory_name
+from vantage.runs.tracking import FILE_NAME as TRACKER
 from vantage.runs.trust import is_own, signature
 
 log = logging.getLogger(__name__)
 
-_FILES = ("meta.json", "metrics.jsonl", "summary.json", "config.json")
+_FILES = ("meta.json", "metrics.jsonl", "summary.json", TRACKER, "config.json")
 """config.json comes last: a directory is a run once it has one."""
 URL = "mirror"
 """Key of meta.json: where the copy is."""
@@ -64,6 +67,7 @@ class Mirror:
         paths = [run / "best", *(run / "checkpoints").glob("step-*")]
         local = [str(path.relative_to(run)) for path in paths
                  if (path / "manifest.json").exists()]
+        self._push_demonstrations(run / DEMONSTRATIONS)
         for name in local:
             self._push_checkpoint(run / name, f"{self._root}/{name}")
         for name in _FILES:
@@ -77,6 +81,17 @@ class Mirror:
             # The manifest first: a kill then leaves no partial checkpoint.
             self._remove(f"{self._root}/{name}/manifest.json")
             self._fs.rm(f"{self._root}/{name}", recursive=True)
+
+    def _push_demonstrations(self, source: Path) -> None:
+        """Copy the demonstrations, once: they no longer change after the first checkpoint."""
+        if not source.exists():
+            return
+        target = f"{self._root}/{DEMONSTRATIONS}"
+        if self._checkpoints() and self.exists and self._fs.exists(target):
+            return
+        self._fs.makedirs(self._root, exist_ok=True)
+        self._fs.put_file(str(source), f"{self._root}/.{DEMONSTRATIONS}.new")
+        self._fs.mv(f"{self._root}/.{DEMONSTRATIONS}.new", target)
 
     def _push_checkpoint(self, source: Path, target: str) -> None:
         """Copy a checkpoint unless it is there; its manifest, which completes it, comes last."""
@@ -93,10 +108,15 @@ class Mirror:
         with _explained(self.url):
             for name in ("best", *self._checkpoints()):
                 self.pull_checkpoint(run, name)
+            self._pull_demonstrations(run / DEMONSTRATIONS)
             for name in _FILES:
                 data = self._read(name)
                 if data is not None:
                     write_atomically(run / name, data.decode())
+
+    def _pull_demonstrations(self, target: Path) -> None:
+        with contextlib.suppress(FileNotFoundError), replacing(target) as temporary:
+            self._fs.get_file(f"{self._root}/{DEMONSTRATIONS}", str(temporary))
 
     def pull_checkpoint(self, run: Path, name: str) -> None:
         """Fetch the checkpoint `name`, unless the same valid one is there."""

@@ -82,6 +82,12 @@ def connections(values: Mapping[str, Any]) -> list[str]:
             if key in group and not re.fullmatch(pattern, str(group[key]), re.DOTALL)]
 
 
+def same_code(values: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether two configs, by flat key, name the same code, with its arguments, and connections."""
+    code = ("algo", "env", "env_kwargs", "reset_options", "network", "memory")
+    return all(values.get(key) == others.get(key) for key in (*code, *_CONNECTIONS))
+
+
 def _groups(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The top level and every group: `Config.from_json` takes a key from any of them."""
     return [values, *(group for group in values.values() if isinstance(group, Mapping))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -9,15 +10,32 @@ from typing import Any
 
 from vantage._host.system import available_cores
 from vantage.config.config import Config
+from vantage.config.flat import flatten
 from vantage.config.num_envs import most_workers
 from vantage.config.runtimes import Hogwild, Ray
+from vantage.errors import ConfigError
+from vantage.keys.fields import read_json_object
 from vantage.runs.checkpoint import load_latest, newest_step
+from vantage.runs.files import read_text
 from vantage.runs.lock import locked
+from vantage.runs.meta import meta_of, reading
 from vantage.runs.metrics import FILE_NAME
+from vantage.runs.trust import (
+    SIGNATURE,
+    check_code,
+    connections,
+    foreign_code,
+    is_own,
+    same_code,
+)
 from vantage.runtimes.machine import threads_of
 from vantage.runtimes.progress import goal_reached
 from vantage.runtimes.training import resume_updates, train_updates
 from vantage.types import Report
+
+
+class ForeignRunError(ConfigError):
+    """The run to continue is of someone else, and names other code than the command."""
 
 
 def share_cores(config: Config, jobs: int) -> Config:
@@ -41,7 +59,8 @@ def updates_to(target: int, run: Path, config: Config, argv: Sequence[str],
                jobs: int = 1) -> Generator[Report | None]:
     """The updates that a run lacks up to `target` steps, from its newest checkpoint; none if done.
 
-    A new run takes its share of the cores, where `jobs` train at a time.
+    A new run takes its share of the cores, where `jobs` train at a time. ForeignRunError for a run
+    of someone else that names other code than `config`.
     """
     if not (run / "config.json").exists():
         with suppress(OSError):  # killed while it was made: it holds nothing else
@@ -53,10 +72,29 @@ def updates_to(target: int, run: Path, config: Config, argv: Sequence[str],
     if newest_step(run) is None and not (run / "best").exists():
         with locked(run):  # killed before its first checkpoint
             (run / FILE_NAME).unlink(missing_ok=True)
-        yield from resume_updates(run, steps=target)
+        yield from _continue(run, config, target)
         return
     checkpoint = load_latest(run)
     progress: Any = checkpoint.state["progress"]
     is_done = checkpoint.step >= target or goal_reached(progress, config)
     if not is_done or progress.get("evaluation_due"):
-        yield from resume_updates(run, steps=target)
+        yield from _continue(run, config, target)
+
+
+def _continue(run: Path, config: Config, target: int) -> Generator[Report | None]:
+    """`resume_updates`; the code that `config` names is trusted, whoever wrote the run."""
+    source = run / "config.json"
+    with reading(source):
+        text = read_text(source)
+        values = read_json_object(text, source=str(source))
+        flat = flatten(values, source=str(source))
+    asked = flatten(read_json_object(config.to_json(), source="config"), source="config")
+    trusted = same_code(flat, asked)
+    try:
+        check_code(foreign_code(values), source=str(source),
+                   trusted=trusted or is_own(text, meta_of(run).get(SIGNATURE)),
+                   connects=connections(values),
+                   remedy=f"continue it by `vantage resume {shlex.quote(str(run))} --trust`")
+    except ConfigError as error:
+        raise ForeignRunError(str(error)) from None
+    yield from resume_updates(run, steps=target, trust=trusted)

@@ -19,9 +19,8 @@ from vantage.config.config import Config
 from vantage.config.flat import flatten, of_run
 from vantage.errors import ConfigError, VantageError
 from vantage.keys.fields import read_json_object
-from vantage.runs.directory import RunDirectory
 from vantage.runs.files import read_text, write_atomically
-from vantage.runs.meta import reading
+from vantage.runs.meta import read_object, reading
 from vantage.runs.names import folder_of, make_directory
 from vantage.runtimes.child_processes import Process, start, wait_for
 from vantage.tools.child_runs import updates_to
@@ -195,6 +194,5 @@ def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str
 
 
 def _is_done(run: Path) -> bool:
-    if not (run / "summary.json").exists():
-        return False
-    return RunDirectory.open(run).read_summary().get("status") == "done"
+    summary = run / "summary.json"
+    return summary.exists() and read_object(summary).get("status") == "done"

@@ -19,10 +19,10 @@ from optuna.trial import TrialState
 from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
 from vantage.errors import VantageError
-from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import HeldError
+from vantage.runs.meta import read_object
 from vantage.runs.metrics import read_metrics
-from vantage.tools.child_runs import updates_to
+from vantage.tools.child_runs import ForeignRunError, updates_to
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.study import distinct, in_state, load_study, open_storage
 
@@ -91,7 +91,7 @@ class Worker:
             for seed in plan.seeds:
                 run = folder / f"seed-{seed}"
                 scores[seed] = self._train_run(run, plan.config(values, seed), rung)
-                steps += RunDirectory.open(run).read_summary()["steps"]
+                steps += read_object(run / "summary.json")["steps"]
             trial.set_user_attr("scores", scores)
             trial.set_user_attr("steps", steps)
             numbers = [score for score in scores.values() if score is not None]
@@ -135,12 +135,12 @@ class Worker:
 
 
 def is_of_machine(error: BaseException | None) -> bool:
-    """Whether other trials would fail as well: the disk is the cause, or a run is still locked.
+    """Whether the trial itself is not the cause: the disk is, or a run is locked or not one's own.
 
-    A killed process that still ends holds such a lock.
+    A killed process that still ends holds such a lock. Without the key, a run is someone else's.
     """
     while error is not None:
-        if isinstance(error, HeldError):
+        if isinstance(error, HeldError | ForeignRunError):
             return True
         if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
             return True
