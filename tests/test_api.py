@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -19,6 +19,7 @@ from torch.nn import Identity
 import vantage
 from vantage.agents.evaluate import evaluate
 from vantage.algorithms.a2c import A2C
+from vantage.algorithms.interface import Needs
 from vantage.cli import main
 from vantage.cli.tools import _plain
 from vantage.config.algorithms import ALGORITHMS
@@ -41,6 +42,17 @@ def test_a_public_function_is_typed_and_explained_with_an_example() -> None:
         assert f" vantage.{name}(" in text and all(re.search(rf"\b{each.name}\b", text) for each in parameters), name
 
 
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    """An algorithm whose instances have no __dict__."""
+
+    gamma: float = 0.9
+    needs: ClassVar[Needs] = Needs()
+
+    def loss(self, model: Any, rollout: Any, update: Any) -> Any:
+        return rollout.rewards.sum() * 0, {}
+
+
 def test_instances_give_the_keys_that_were_given_to_them() -> None:
     given = vantage.configure(vantage.PPO(epochs=2), vantage.PolicyConfig(hidden=(9,)), vantage.RunConfig(seed=3),
                               vantage.EnvConfig(num_envs=4), vantage.OptimizerConfig(lr=0.5), env="CartPole-v1")
@@ -52,6 +64,7 @@ def test_instances_give_the_keys_that_were_given_to_them() -> None:
     # dataclasses.replace passes all fields.
     assert vantage.configure(replace(vantage.PPO(), gamma=0.9), env="CartPole-v1") == vantage.configure(
         "ppo", env="CartPole-v1", gamma=0.9)
+    assert vantage.configure(Slotted(gamma=0.5), env="CartPole-v1").algorithm.gamma == 0.5
     hogwild = vantage.configure("acer", vantage.Hogwild(num_workers=2), env="CartPole-v1")
     assert hogwild == vantage.configure("acer", env="CartPole-v1", runtime="hogwild", num_workers=2)
 

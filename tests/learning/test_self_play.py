@@ -76,6 +76,11 @@ def test_random_opponents_follow_the_mask_and_are_not_rated(games: SelfPlay) -> 
     games._played[0] = 0
     games._moves[0].clear()
     assert 0 <= games.act(0, obs, None) < 9
+    saved = games.tensors()
+    expected = [games._sample(0, obs, mask, is_first=True) for _ in range(20)]
+    games.load(saved)
+    assert [games._sample(0, obs, mask, is_first=True) for _ in range(20)] == expected and len({*expected}) == 2
+    assert games._sample(0, obs, -255 * mask[::-1].astype(int), is_first=True) in (3, 5)
     games.end(0, -1.0)
     assert games.rating == 0 and "self_play/win_rate" not in games.follow()
 
@@ -109,7 +114,8 @@ def test_a_resume_equals_never_having_stopped(algo: str, memory: str, tmp_path: 
 
 def test_past_policies_and_moves_that_do_not_fit_are_refused(games: SelfPlay) -> None:
     saved = games.tensors()
-    for name, value in (("ratings", [float("nan"), 0.0]), ("opponents", [1] * 40), ("num_moves", [1] * 40)):
+    for name, value in (("ratings", [float("nan"), 0.0]), ("opponents", [1] * 40), ("opponents", [-3] * 40),
+                        ("num_moves", [1] * 40)):
         with pytest.raises(ValueError, match="do not fit self_play=2"):
             games.load(saved | {name: torch.tensor(value)})
     with pytest.raises(RuntimeError, match="Missing key"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +39,14 @@ def assert_same(ours: Any, theirs: Any) -> None:
     assert not [name for name in ours if not torch.equal(ours[name], theirs[name])]
 
 
-def test_a_run_may_begin_with_the_weights_of_an_agent() -> None:
-    train("a2c", "source", **PENDULUM)
-    agent = vantage.load("source")
-    assert vantage.configure("a2c", env="Pendulum-v1", init_from=agent).policy.init_from == "source"
-    with pytest.raises(ConfigError, match="has no run; write it to a file by save"):
-        vantage.configure("a2c", env="Pendulum-v1", init_from=replace(agent, run=None))
+def test_the_weights_of_an_agent_are_given_as_a_file() -> None:
+    with vantage.Trainer("a2c", run="source", threads=1, **PENDULUM) as trainer:
+        trainer.update()
+        for value, name in ((trainer.agent, "agent"), (trainer, "trainer.agent")):
+            with pytest.raises(ConfigError, match=rf"to a file by {name}\.save\("):
+                vantage.configure("a2c", **PENDULUM, init_from=value)
+        file = trainer.agent.save("policy.safetensors")
+    assert vantage.configure("a2c", **PENDULUM, init_from=file).policy.init_from == "policy.safetensors"
 
 
 @pytest.mark.parametrize(("algo", "options"), [("a2c", {}), ("a3c", {"num_workers": 1})], ids=["sync", "hogwild"])

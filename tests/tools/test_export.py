@@ -180,6 +180,13 @@ def test_safetensors_hold_the_whole_agent_whose_inputs_and_outputs_have_stable_n
     assert policy.outputs == ("mean", "log_std", "value", "action", *(f"next_state.{name}" for name in state))
 
 
+def test_a_policy_file_holds_layers_that_share_their_weights(tmp_path: Path) -> None:
+    _, about = load(make_run(tmp_path / "run")).described()
+    shared = torch.arange(3.0)
+    write_weights(tmp_path / "p.safetensors", {"a": shared, "b": shared}, about)
+    assert all(torch.equal(each, shared) for each in read_weights(tmp_path / "p.safetensors", trust=True)[0].values())
+
+
 def test_an_agent_acts_on_arrays_without_its_environment(tmp_path: Path) -> None:
     agent = load(make_run(tmp_path / "run", EnvSpec(VECTOR, DISCRETE, masked=True), memory="gru"))
     obs, mask = np.ones((2, 3), np.float32), np.eye(4, dtype=np.int8)[[2, 1]]

@@ -6,6 +6,7 @@ import csv
 import json
 import signal
 import subprocess
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes import machine
 from vantage.tools import child_runs, seeds
-from vantage.tools.child_runs import share_cores
+from vantage.tools.child_runs import ForeignRunError, share_cores, trusts
 from vantage.tools.scores import markdown_table, write_results
 
 COMMAND = ["train", "a2c", "--env", "CartPole-v1", "--steps", "20k", "--seed", "3", "--seeds", "2", "--jobs", "2",
@@ -81,6 +82,18 @@ def test_a_seed_under_another_key_is_done_whatever_algorithm_it_names() -> None:
     Path("config.json").write_text('{"algo": "evil:Algo"}')
     Path("summary.json").write_text('{"status": "done"}')
     assert seeds._is_done(Path())
+
+
+def test_a_finished_seed_of_someone_else_is_not_played_with_code_that_the_command_does_not_name(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train_shortly(tmp_path / "run", "tiny:Bandit")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    here, there = Pipe()
+    own, other = (vantage.configure("a2c", env=env) for env in ("tiny:Bandit", "CartPole-v1"))
+    assert trusts(own, run)
+    with pytest.raises(ForeignRunError, match=r"imports tiny:Bandit; .*vantage resume .*--trust"):
+        seeds._train_one(there, other, run, [], 1)
+    assert not here.poll()
 
 
 def test_the_iqm_of_scores_is_the_mean_without_the_outer_quarters() -> None:

@@ -157,8 +157,9 @@ def configure(algorithm: Any, *groups: Group, env: Env | None = None, **override
 
     `groups` hold the same keys in the classes that declare them, so that an editor completes them:
     `EnvConfig`, `PolicyConfig`, `OptimizerConfig`, `RunConfig`, and `Sync`, `Hogwild` or `Ray`,
-    which also choose the runtime. The fields that are given to an instance count, and of a
-    subclass those that differ from its defaults.
+    which also choose the runtime. The fields that an instance was given count; after
+    dataclasses.replace, of a group of another config, and of a dataclass of your own that inherits
+    from an algorithm, those that differ from the defaults of the class.
 
     ConfigError for a key that the algorithm does not have, a value that does not fit, an unknown
     environment, and `hidden` or `activation` beside a network of your own. Other keys without

@@ -18,7 +18,7 @@ Kind = TypeVar("Kind", bound=type)
 def explaining_arguments(kind: Kind) -> Kind:
     """Decorate the dataclass of an algorithm: ConfigError for arguments that it does not have.
 
-    `given_fields` counts the others.
+    `given_fields` remembers the arguments.
     """
     init = remembering_arguments(kind).__init__  # type: ignore[misc]
     names = [*inspect.signature(init).parameters][1:]

@@ -163,10 +163,12 @@ def typed(value: Any, hint: Any) -> Any:
     ValueError names the expected type; ConfigError for a wrong coefficient.
     """
     kinds = kinds_of(hint)
+    if hasattr(type(value), "tolist") and _is_container(listed := value.tolist(), kinds):
+        return listed
     value = _of_array(value)
-    if Any in kinds and isinstance(value, str | int | float | list | dict | None):
-        return value
-    if _is_container(value, kinds):
+    if isinstance(value, tuple) and _is_container([*value], kinds):
+        return [*value]
+    if _is_container(value, kinds) or (Any in kinds and isinstance(value, int | float | None)):
         return value
     word = value.lower() if isinstance(value, str) else value
     try:
@@ -193,11 +195,16 @@ def typed(value: Any, hint: Any) -> Any:
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
     if isinstance(value, str):
-        for text in (value, f"[{value}]"):  # 1,2 is a list too
+        # 1,2 is a list too, but 1 is none where any type may be meant.
+        for text in (value,) if Any in kinds else (value, f"[{value}]"):
             with suppress(ValueError):
                 parsed = parse(text)
                 if _is_container(parsed, kinds):
                     return parsed
+        if Any in kinds:
+            return None if word == "none" else value
+        if _is_container(parts := value.split(","), kinds) and _holds_text(kinds):
+            return parts
     expected = next(_expected(kind) for kind in kinds if kind is not NoneType)
     or_none = " or none" if NoneType in kinds else ""
     raise ValueError(f"{shown(value)} is not {expected}{or_none}")
@@ -205,7 +212,13 @@ def typed(value: Any, hint: Any) -> Any:
 
 def _is_container(value: Any, kinds: tuple[Any, ...]) -> bool:
     """Whether `value` is a list or dict of one of the types, which only users' algorithms have."""
-    return isinstance(value, list | dict) and any(_has_type(value, kind) for kind in kinds)
+    return isinstance(value, list | dict) and any(
+        kind is Any or _has_type(value, kind) for kind in kinds)
+
+
+def _holds_text(kinds: tuple[Any, ...]) -> bool:
+    """Whether one of the types is list[str]."""
+    return any(get_origin(kind) is list and str in get_args(kind) for kind in kinds)
 
 
 def _expected(kind: Any) -> str:

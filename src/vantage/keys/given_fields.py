@@ -1,4 +1,4 @@
-"""Which values of a dataclass instance a user gave, and which are left to other defaults."""
+"""Which fields of a dataclass instance a user gave; the others have defaults of the environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def remembering_arguments(kind: Kind) -> Kind:
     @functools.wraps(init)
     def remembering(self: Any, *args: Any, **values: Any) -> None:
         init(self, *args, **values)
-        # dataclasses.replace passes all fields, of which most were never given.
+        # dataclasses.replace passes all fields by name, whether or not they were given before.
         if args or len(values) < len(names):
             object.__setattr__(self, _NAMES, {*names[:len(args)], *values})
 
@@ -29,9 +29,10 @@ def remembering_arguments(kind: Kind) -> Kind:
 def given_fields(instance: Any) -> dict[str, Any]:
     """The fields that were arguments of a dataclass instance, or differ from their defaults.
 
-    Arguments are known of classes with `remembering_arguments`, but not of their subclasses.
+    Arguments are known if the class has `remembering_arguments`, not if a subclass is a dataclass
+    of its own or if all fields were passed by name, as by dataclasses.replace.
     """
-    names = vars(instance).get(_NAMES, ())
+    names = getattr(instance, _NAMES, ())
     return changed_fields(instance) | {name: getattr(instance, name) for name in names}
 
 

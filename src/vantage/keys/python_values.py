@@ -37,11 +37,11 @@ def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
         raise ConfigError(f"network is a mapping of {', '.join(map(str, value))}; one network "
                           "serves every image of a Dict, or every vector if it has no image: give "
                           "a class or a function, which is called with the shape of each")
-    if name == "init_from" and hasattr(value, "run"):  # an agent or a trainer
-        if value.run is None:
-            raise ConfigError(f"init_from={value!r:.80} has no run; write it to a file by save, "
-                              "and give the file")
-        return value.run
+    if name == "init_from" and hasattr(value, "run"):  # an agent, or a trainer and its agent
+        agent = "agent" if hasattr(value, "act") else "trainer.agent"
+        raise ConfigError(f"init_from is {value!r:.80}; write its weights to a file by "
+                          f"{agent}.save(\"policy.safetensors\") and give the file, or give a run "
+                          "directory")
     if value is None and "none" in rules.get("choices", ()):
         return "none"
     if isinstance(value, bool) and rules.get("choices"):

@@ -29,8 +29,8 @@ CURRENT_SHARE = 0.5
 RANDOM_SHARE = 0.1
 """Shares of the games against the current policy and against random moves.
 
-The others are against past policies, drawn at random. Games against oneself become alike, and the
-policy would forget what to do in all others.
+The others are against past policies, drawn at random. Games between equals become alike; random
+moves keep the policy answering mistakes that equals no longer make.
 """
 ELO_STEP = 16.0
 """Largest change of a rating by one game, the K of Elo's formula."""
@@ -93,8 +93,10 @@ class SelfPlay:
         share = (draw - RANDOM_SHARE - CURRENT_SHARE) / (1 - RANDOM_SHARE - CURRENT_SHARE)
         if draw < RANDOM_SHARE:
             self.opponents[row] = RANDOM
+        elif share >= 0 and self.past:
+            self.opponents[row] = int(share * len(self.past))
         else:
-            self.opponents[row] = int(share * len(self.past)) if share >= 0 and self.past else CURRENT
+            self.opponents[row] = CURRENT
 
     def act(self, row: int, obs: Any, mask: np.ndarray | None) -> int:
         """A sampled move, or the recorded one in a replay."""
@@ -109,9 +111,9 @@ class SelfPlay:
     @torch.no_grad()
     def _sample(self, row: int, obs: Any, mask: np.ndarray | None, *, is_first: bool) -> int:
         if self.opponents[row] == RANDOM:
-            allowed = torch.ones(self._num_actions) if mask is None else torch.as_tensor(mask)
-            draw = allowed.to(self._device, torch.float32).multinomial(1, generator=self.generator)
-            return int(draw)
+            allowed = np.ones(self._num_actions) if mask is None else np.array(mask, bool)
+            weights = torch.as_tensor(allowed, dtype=torch.float32, device=self._device)
+            return int(weights.multinomial(1, generator=self.generator))
         policy, arrays = self._learner.model, self._learner.arrays.mlp
         if self.opponents[row] != CURRENT:
             past = self.past[self.opponents[row]]

@@ -125,7 +125,8 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Descri
     header = description.to_header()
     header["format"] = "pt"  # by which other readers of safetensors recognise PyTorch's tensors
     header[SIGNATURE] = signature(description.config.to_json()) or ""
-    path.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()},
+    # Cloned, because layers may share their weights.
+    path.write_bytes(save({name: tensor.contiguous().clone() for name, tensor in tensors.items()},
                           metadata=header))
 
 

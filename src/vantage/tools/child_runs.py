@@ -82,7 +82,14 @@ def updates_to(target: int, run: Path, config: Config, argv: Sequence[str],
 
 
 def _continue(run: Path, config: Config, target: int) -> Generator[Report | None]:
-    """`resume_updates`; the code that `config` names is trusted, whoever wrote the run."""
+    yield from resume_updates(run, steps=target, trust=trusts(config, run))
+
+
+def trusts(config: Config, run: Path) -> bool:
+    """Whether `run` names only code that `config` names too, which is trusted, whoever wrote it.
+
+    ForeignRunError for a run of someone else that names other code.
+    """
     source = run / "config.json"
     with reading(source):
         text = read_text(source)
@@ -97,4 +104,4 @@ def _continue(run: Path, config: Config, target: int) -> Generator[Report | None
                    remedy=f"continue it by `vantage resume {shlex.quote(str(run))} --trust`")
     except ConfigError as error:
         raise ForeignRunError(str(error)) from None
-    yield from resume_updates(run, steps=target, trust=trusted)
+    return trusted

@@ -68,7 +68,7 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
             obs = {"observation": obs}
         rows = [[_raw_panel(name, obs[name][0], part.unit)]
                 for name, part in zip(sorted(obs), envs.spec.parts, strict=True)]
-        # Of parts that only the critic sees, which come last, acting has no input.
+        # Acting has no input for parts that only the critic sees; they come last.
         for group, network_input in zip(model.groups, inputs, strict=False):
             places = (*group.vectors, *group.one_hots)
             rows[min(places)] += _input_panels(network_input.value, config.policy.frame_stack,

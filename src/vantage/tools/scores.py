@@ -79,7 +79,7 @@ def write_results(folder: Path, runs: Sequence[Path], rows: Sequence[Row], *, co
     files = "scores.csv; protocol.json; table.md"
     try:
         plot(runs, folder / "curve.png", csv=folder / "curve.csv", trust=True)
-    except ConfigError as error:  # such as for seeds of which no training game has ended
+    except ConfigError as error:  # such as where no training game of a seed has ended
         return f"{table}\nno curve: {error}\nin {folder}: {files}"
     return (f"{table}\nin {folder}: curve.png and curve.csv, the mean with its 95% bootstrap "
             f"interval; {files}")

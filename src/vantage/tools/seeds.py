@@ -23,7 +23,7 @@ from vantage.runs.files import read_text, write_atomically
 from vantage.runs.meta import read_object, reading
 from vantage.runs.names import folder_of, make_directory
 from vantage.runtimes.child_processes import Process, start, wait_for
-from vantage.tools.child_runs import updates_to
+from vantage.tools.child_runs import trusts, updates_to
 from vantage.tools.display import say
 from vantage.tools.progress_line import ProgressLines
 from vantage.tools.scores import EPISODES, Row, score, write_results
@@ -189,6 +189,7 @@ def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str
         if stopped:
             parent.send(_SAVED)
             return
+    trusts(config, run)  # also a seed that was trained before
     parent.send(_EVALUATING)
     parent.send(score(run))
 

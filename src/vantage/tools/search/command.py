@@ -102,9 +102,12 @@ def _check_options(options: Options) -> None:
 
 
 def _imported(value: Any) -> Any:
-    """`value`; ConfigError for the name of a class or function without an import path."""
+    """`value`; ConfigError for the name of an object without an import path.
+
+    Other processes cannot load it, and the name does not tell two such objects apart.
+    """
     target = target_of(value)
-    if callable(target):
+    if target is not None:
         importable(target)
     return value
 
