@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import signal
 import subprocess
 from multiprocessing import Pipe
@@ -88,6 +89,7 @@ def test_a_finished_seed_of_someone_else_is_not_played_with_code_that_the_comman
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = train_shortly(tmp_path / "run", "tiny:Bandit")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+    monkeypatch.setattr(logging.getLogger("vantage"), "handlers", [])  # to which the process of a seed adds its own
     here, there = Pipe()
     own, other = (vantage.configure("a2c", env=env) for env in ("tiny:Bandit", "CartPole-v1"))
     assert trusts(own, run)
