@@ -163,12 +163,12 @@ def typed(value: Any, hint: Any) -> Any:
     ValueError names the expected type; ConfigError for a wrong coefficient.
     """
     kinds = kinds_of(hint)
-    if hasattr(type(value), "tolist") and _is_container(listed := value.tolist(), kinds):
-        return listed
+    whole = value.tolist() if hasattr(type(value), "tolist") else value
+    whole = [*whole] if isinstance(whole, tuple) else whole
+    if _is_container(whole, kinds):
+        return whole
     value = _of_array(value)
-    if isinstance(value, tuple) and _is_container([*value], kinds):
-        return [*value]
-    if _is_container(value, kinds) or (Any in kinds and isinstance(value, int | float | None)):
+    if Any in kinds and isinstance(value, int | float | None):
         return value
     word = value.lower() if isinstance(value, str) else value
     try:
