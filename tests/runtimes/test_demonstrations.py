@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tiny import Tiny
 
 import vantage
 from vantage.errors import ConfigError
+from vantage.runs.demonstration_file import read_demonstrations
 from vantage.tools.demonstrations import record_demonstrations
 
 CODE = (2, 0, 3, 1, 1, 2, 0, 3, 2, 1)
@@ -120,6 +122,21 @@ def test_a_resume_needs_the_copy_while_the_coefficient_counts() -> None:
         assert "train/demo_loss" not in trainer.update().metrics
 
 
+def test_an_extension_needs_the_demonstrations_again_after_a_resume_that_did_not() -> None:
+    with ppo(steps=256, demonstrations=OPENED, demo_passes=1, demo_coef="curve:1,0,0", run="run") as trainer:
+        while trainer.step < 192:
+            trainer.update()
+    with vantage.Trainer.resume("run", env=Lock) as trainer:
+        trainer.update()
+    with vantage.Trainer.resume("run", steps=2560, extend_schedule=True, env=Lock) as trainer:
+        assert "train/demo_loss" in trainer.update().metrics
+    with ppo(steps=64, demonstrations=OPENED[:3], demo_passes=0, run="other"):
+        pass
+    shutil.copy("other/demonstrations.safetensors", "run/demonstrations.safetensors")
+    with pytest.raises(ConfigError, match="is not the file that this run has learned from"):
+        vantage.Trainer.resume("run", env=Lock)
+
+
 def test_ranks_learn_from_the_demonstrations_of_rank_0() -> None:
     metrics = last_metrics(ppo(steps=128, num_workers=2, demonstrations=OPENED, demo_passes=1, demo_coef=1.0))
     assert metrics["train/demo_loss"] > 0
@@ -137,6 +154,30 @@ def test_an_agent_records_demonstrations_that_another_clones() -> None:
         assert "train/demo_loss" in pupil.update().metrics
     with pytest.raises(ConfigError, match="of test_demonstrations:Target, and the run is on"):
         ppo(steps=64, demonstrations="games.safetensors")
+
+
+class Stops(Target):
+    """A game of the probe, two more, then Ctrl-C."""
+
+    games = 0
+
+    def reset(self, **options: Any) -> Any:
+        self.games += 1
+        return super().reset(**options)
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        if self.games == 4 and self.t == 2:
+            signal.raise_signal(signal.SIGINT)
+        return super().play(action)
+
+
+def test_ctrl_c_keeps_the_games_that_had_ended(caplog: pytest.LogCaptureFixture) -> None:
+    with vantage.Trainer("a2c", **{**KEYS, "env": Target, "steps": 64}, run="expert") as expert:
+        expert.update()
+    with pytest.raises(KeyboardInterrupt):
+        record_demonstrations("expert", "games.safetensors", episodes=5, env=Stops)
+    assert "games.safetensors: 2 episodes" in caplog.text
+    assert read_demonstrations(Path("games.safetensors"), expert.agent.model.spec).lengths == (3, 3)
 
 
 @pytest.mark.parametrize(("algo", "remedy"), [

@@ -86,6 +86,9 @@ def _other_keys_without_effect(config: Config) -> dict[str, str]:
     if config.cloning.demonstrations is None:
         no_demonstrations = "without demonstrations; give --demonstrations, or leave it out"
         reasons |= dict.fromkeys(("demo_coef", "demo_passes"), no_demonstrations)
+    if not config.run.evaluates:
+        without = "without evaluations during training; give --eval-every, or leave it out"
+        reasons |= dict.fromkeys(("eval_episodes", "max_eval_share"), without)
     if config.env.self_play == 0:
         reasons["self_play_every"] = "without self-play; give --self-play 20, or leave it out"
     if flat.get("replay_ratio") == 0:

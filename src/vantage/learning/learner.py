@@ -51,10 +51,7 @@ class Learner:
             raise ConfigError(f"algorithm={config.algo} asks for needs.reuse and lacks estimate, "
                               "which vantage.algorithms.interface.MinibatchAlgorithm describes")
         self.module = make_module(config, model)
-        self.buffers: Buffers | None = None
-        """The buffers of the module, if it has any."""
-        if self.module is not None and any(True for _ in self.module.buffers()):
-            self.buffers = Buffers(self.module)
+        self.buffers = Buffers.of(self.module)
         self.flat = FlatParameters(parameters_of(model, self.module), critic_of(model))
         self.arrays = ArrayUpdates(model, self.flat)
         device = self.flat.vector.device
@@ -64,6 +61,8 @@ class Learner:
             self.reward_normalizer = RewardNormalizer(num_rows, device)
         self.cloning: Cloning | None = None
         """The demonstrations that losses include, with the coefficient demo_coef."""
+        self.demo_digest: Tensor | None = None
+        """Of the demonstrations that it has learned from, also once they no longer count."""
         self.curiosity = make_curiosity(config, model)
         self.rate = AdaptiveRate.of(config.optimizer.lr)
         """The learning rate, if it follows the KL divergence."""

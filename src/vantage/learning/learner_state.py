@@ -19,8 +19,8 @@ def tensors_of(learner: Learner) -> dict[str, dict[str, Tensor]]:
     tensors["optimizer"] = learner.sink.optimizer_tensors()
     if learner.average is not None:
         tensors["average"] = {"vector": learner.average.vector}
-    if learner.cloning is not None:
-        tensors[DEMONSTRATIONS] = {"digest": learner.cloning.digest}
+    if learner.demo_digest is not None:
+        tensors[DEMONSTRATIONS] = {"digest": learner.demo_digest}
     if learner.needs.reuse is not None:
         tensors["minibatches"] = {"generator": learner.minibatch_generator.get_state()}
     if learner.rate is not None:

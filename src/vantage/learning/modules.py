@@ -81,6 +81,12 @@ class Buffers:
     def __init__(self, module: nn.Module) -> None:
         self._module = module
 
+    @classmethod
+    def of(cls, module: nn.Module | None) -> Buffers | None:
+        """The buffers of `module`; None if it has none."""
+        has_any = module is not None and any(True for _ in module.buffers())
+        return cls(module) if module is not None and has_any else None
+
     @torch.no_grad()
     def read(self) -> Tensor:
         """A copy of all numbers, [N]; empty without buffers."""

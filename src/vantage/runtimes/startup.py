@@ -22,6 +22,7 @@ from vantage.errors import ConfigError, for_reader
 from vantage.keys.schedules import Schedule
 from vantage.learning.cloning import DEMONSTRATIONS, Cloning
 from vantage.learning.collect import Position, collect
+from vantage.learning.demonstrations import Demonstrations
 from vantage.learning.learner import Learner
 from vantage.learning.learner_state import initialize_from, load_tensors
 from vantage.learning.modules import module_in_words
@@ -205,30 +206,41 @@ def add_demonstrations(learner: Learner, config: Config, run: Path,
     """
     if config.cloning.demonstrations is None:
         return {}
-    spec = learner.model.spec
     copy = run / FILE
     if checkpoint is None:
-        demonstrations = read_source(config, spec)
-        write_demonstrations(copy, demonstrations, env=config.env.id, spec=spec)
-    elif _is_over(config, checkpoint.step):
-        return {}
-    else:
-        if not copy.is_file():
-            raise ConfigError(f"{copy} is missing, and demo_coef={config.cloning.demo_coef} still "
-                              "needs it; put it back")
-        demonstrations = read_demonstrations(copy, spec)
-    cloning = Cloning(learner.model, demonstrations, seed=config.run.seed,
-                      num_ranks=config.num_processes)
-    learner.cloning = cloning
-    if checkpoint is None:
-        log.info(f"cloning {demonstrations}")
-        metrics = cloning.clone(learner.flat, config.cloning.demo_passes)
-        learner.restart_averages()
-        return metrics
-    saved = checkpoint.tensors.get(DEMONSTRATIONS, {}).get("digest")
-    if saved is None or not torch.equal(saved, cloning.digest):
-        raise ConfigError(f"{copy} is not the file that this run has learned from; put that back")
+        return _clone(learner, config, copy)
+    learner.demo_digest = checkpoint.tensors.get(DEMONSTRATIONS, {}).get("digest")
+    if not _is_over(config, checkpoint.step):
+        _learn_on(learner, config, copy)
     return {}
+
+
+def _clone(learner: Learner, config: Config, copy: Path) -> dict[str, float]:
+    spec = learner.model.spec
+    demonstrations = read_source(config, spec)
+    write_demonstrations(copy, demonstrations, env=config.env.id, spec=spec)
+    cloning = _cloning(learner, config, demonstrations)
+    learner.demo_digest = cloning.digest
+    log.info(f"cloning {demonstrations}")
+    metrics = cloning.clone(learner.flat, config.cloning.demo_passes)
+    learner.restart_averages()
+    return metrics
+
+
+def _learn_on(learner: Learner, config: Config, copy: Path) -> None:
+    if not copy.is_file():
+        raise ConfigError(f"{copy} is missing, and demo_coef={config.cloning.demo_coef} still "
+                          "needs it; put it back")
+    cloning = _cloning(learner, config, read_demonstrations(copy, learner.model.spec))
+    learned_from = learner.demo_digest
+    if learned_from is not None and not torch.equal(learned_from, cloning.digest):
+        raise ConfigError(f"{copy} is not the file that this run has learned from; put that back")
+
+
+def _cloning(learner: Learner, config: Config, demonstrations: Demonstrations) -> Cloning:
+    learner.cloning = Cloning(learner.model, demonstrations, seed=config.run.seed,
+                              num_ranks=config.num_processes)
+    return learner.cloning
 
 
 def _is_over(config: Config, step: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -24,6 +25,8 @@ from vantage.runs.demonstration_file import SUFFIX, write_demonstrations
 from vantage.runs.files import check_name
 from vantage.runs.handed_over import handed_over
 from vantage.types import EnvSpec
+
+log = logging.getLogger(__name__)
 
 
 class Games:
@@ -69,6 +72,12 @@ class Games:
             within_bounds(np.stack(actions), self._spec.action), tuple(self.lengths),
             np.stack(masks) if self._spec.masked else None, np.array(rewards, np.float32))
 
+    def write(self, output: str | Path, env: str) -> Demonstrations:
+        """Write all complete games of `env` to a file. ConfigError if there is none."""
+        demonstrations = self.complete()
+        write_demonstrations(output, demonstrations, env=env, spec=self._spec)
+        return demonstrations
+
 
 def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episodes: int = 20,
                           deterministic: bool | None = None, checkpoint: str | int = "auto",
@@ -81,8 +90,8 @@ def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episod
 
     The games are those that `vantage.evaluate` plays with num_envs=1; on Atari only the first
     is the same. `episodes`, `deterministic`, `checkpoint`, `seed`, `trust`, `env`, `network`,
-    `memory` and `algorithm` are its options. `output` appears once it is complete. ConfigError for
-    an output that cannot be written.
+    `memory` and `algorithm` are its options. `output` appears once it is complete; after Ctrl-C
+    or an error it holds the games that had ended. ConfigError for an output that cannot be written.
     """
     objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
     check_name(output, SUFFIX)
@@ -90,16 +99,19 @@ def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episod
                                        trust=trust, call="record_demonstrations", objects=objects)
     config = agent.config
     with torch_threads(1), closing(single_game(config, seed, draws=False)) as envs:
-        games = _play(agent.model, envs, episodes, deterministic=deterministic,
-                      generator=action_generator(seed))
-        demonstrations = games.complete()
-        write_demonstrations(output, demonstrations, env=config.env.id, spec=envs.spec)
-    return demonstrations
+        games = Games(envs.spec)
+        try:
+            _play(games, agent.model, envs, episodes, deterministic=deterministic,
+                  generator=action_generator(seed))
+        except BaseException:
+            if games.lengths:
+                log.warning("%s: %s", output, games.write(output, config.env.id))
+            raise
+        return games.write(output, config.env.id)
 
 
-def _play(model: ActorCritic, envs: Environments, episodes: int, *, deterministic: bool,
-          generator: torch.Generator) -> Games:
-    games = Games(envs.spec)
+def _play(games: Games, model: ActorCritic, envs: Environments, episodes: int, *,
+          deterministic: bool, generator: torch.Generator) -> None:
     while len(games.lengths) < episodes:
         for played in game_steps(model, envs, deterministic=deterministic, generator=generator):
             if played.last is not None:
@@ -111,4 +123,3 @@ def _play(model: ActorCritic, envs: Environments, episodes: int, *, deterministi
                 games.end()
                 break
             games.observe(played.position.obs, played.position.action_mask)
-    return games

@@ -15,7 +15,7 @@ from vantage.envs.make import make_single
 from vantage.envs.options import subset_names
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
-from vantage.runs.demonstration_file import SUFFIX, write_demonstrations
+from vantage.runs.demonstration_file import SUFFIX
 from vantage.runs.files import check_name
 from vantage.specs import ActionSpec
 from vantage.tools.demonstrations import Games
@@ -66,17 +66,10 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
                 _play_games(envs, keys, first, window, games, say)
             except BaseException:  # Ctrl-C, or an error of the environment: ended games are kept
                 if output is not None and games.lengths:
-                    _write(output, games, config, envs, say)
+                    say(f"{output}: {games.write(output, config.env.id)}")
                 raise
         if output is not None:
-            _write(output, games, config, envs, say)
-
-
-def _write(output: str, games: Games, config: Config, envs: Environments,
-           say: Callable[[str], None]) -> None:
-    demonstrations = games.complete()
-    write_demonstrations(output, demonstrations, env=config.env.id, spec=envs.spec)
-    say(f"{output}: {demonstrations}")
+            say(f"{output}: {games.write(output, config.env.id)}")
 
 
 def _play_games(envs: Environments, keys: Keys, first: First, window: Window, games: Games,
