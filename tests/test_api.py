@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import train_shortly
-from tiny import Bandit
+from tiny import Bandit, Tiny
 from torch.nn import Identity
 
 import vantage
@@ -51,6 +51,41 @@ class Slotted:
 
     def loss(self, model: Any, rollout: Any, update: Any) -> Any:
         return rollout.rewards.sum() * 0, {}
+
+
+class Pays(Tiny):
+    """A reward that float32 rounds to 16777216."""
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        return 16777217.0, True
+
+
+def test_raw_rewards_have_all_their_digits() -> None:
+    with vantage.Trainer("a2c", env=Pays, steps=16, num_envs=2, rollout_length=4, threads=1, eval_every=0) as trainer:
+        trainer.update()
+    env = trainer.agent.make_env()
+    env.reset()
+    _, reward, terminated, _, _ = env.step(0)
+    assert (reward, terminated) == (16777217.0, True)
+    assert vantage.evaluate(trainer.agent, episodes=1).returns == [16777217.0]
+
+
+@pytest.mark.parametrize(("given", "says"), [
+    ({"intrinsic_coef": 2.0}, "intrinsic_coef=2.0 has no effect without curiosity; give curiosity='rnd'"),
+    ({"memory_size": 64}, "memory_size=64 has no effect without a memory"),
+    ({"eval_every": 0, "eval_episodes": 5}, "eval_episodes=5 has no effect without evaluations"),
+    ({"run": "out"}, "'run'; it is an argument of vantage.train and vantage.Trainer")])
+def test_keys_without_effect_are_refused(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(vantage.ConfigError, match=says):
+        vantage.configure("ppo", env="CartPole-v1", **given)
+
+
+def test_groups_have_effect_and_a_whole_config_can_be_given_again() -> None:
+    with pytest.raises(vantage.ConfigError, match="memory_size=64 has no effect"):
+        vantage.configure("ppo", vantage.PolicyConfig(memory_size=64), env="CartPole-v1")
+    config = vantage.configure("ppo", env="CartPole-v1").change(memory_size=64)
+    keys = config.flat()
+    assert vantage.configure(keys.pop("algo"), **keys) == config
 
 
 def test_instances_give_the_keys_that_were_given_to_them() -> None:

@@ -49,6 +49,11 @@ def test_a_loss_of_another_form_is_named(result: Any, says: str) -> None:
         check_loss(result, "mine:Mine")
 
 
+def test_a_loss_without_a_gradient_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"the loss of algorithm=mine:Mine has no gradient.*without detach\(\)"):
+        check_loss((A.sum(), {}), "mine:Mine")
+
+
 class Seen(PPO):
     """PPO that notes whether its estimate has gradients, and logs a number."""
 

@@ -229,6 +229,43 @@ class Noisy(nn.Module):
         return x + torch.randn_like(x)
 
 
+class Impure(nn.Linear):
+    """Computes features by `way`."""
+
+    way: Any
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(shape[0], 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.way(super().forward, x)
+        return features
+
+
+@pytest.mark.parametrize(("way", "says"), [
+    (lambda f, x: f(x.mul_(2)), "changes its input in place"),
+    (lambda f, x: f(x).relu_(), None),
+    (lambda f, x: f(x) - f(x).mean(0), "computes otherwise for an observation alone than in a batch"),
+    (lambda f, x: nn.functional.batch_norm(f(x), None, None, training=True),
+     "fails with a single observation: Expected more than 1 value"),
+    (lambda f, x: f(x).mean(), "returned a single number for 2 observations; return a row for each")])
+def test_features_depend_on_one_observation_and_change_nothing(
+        way: Any, says: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Impure, "way", staticmethod(way), raising=False)
+    with nullcontext() if says is None else pytest.raises(ConfigError, match=says):
+        torso(f"{__name__}:Impure", ArraySpec("vector", (3,)))
+
+
+@pytest.mark.parametrize(("network", "noisy"), [
+    (lambda shape: nn.Sequential(nn.Linear(shape[0], 8), Noisy()), True),
+    (lambda shape: nn.Linear(shape[0], 8), False)])
+def test_a_run_says_that_noise_of_its_network_makes_it_unrepeatable(
+        network: Any, noisy: bool, caplog: pytest.LogCaptureFixture) -> None:
+    vantage.Trainer("a2c", env="CartPole-v1", network=network, steps=16, num_envs=2, rollout_length=4, threads=1,
+                    tensorboard=False, eval_every=0).update()
+    assert ("draws random numbers that no seed decides" in caplog.text) == noisy
+
+
 @pytest.mark.parametrize(("layer", "fits"), [
     (nn.Dropout(0.5), False), (nn.BatchNorm1d(3), False), (nn.RReLU(), False), (nn.Dropout(0.0), True), (Noisy(), True),
     (nn.TransformerEncoderLayer(3, 1, 4, dropout=0.5), False)])

@@ -18,7 +18,7 @@ from vantage.config.algorithms import (
 )
 from vantage.config.checks import check_sources, check_together
 from vantage.config.config import Config
-from vantage.config.flag_checks import check_layers
+from vantage.config.flag_checks import check_flags
 from vantage.config.groups import Group, keys_of
 from vantage.config.presets.games import GAMES, GamePreset, env_of_preset
 from vantage.config.presets.measured import MEASURED, Defaults
@@ -162,11 +162,13 @@ def configure(algorithm: Any, *groups: Group, env: Env | None = None, **override
     from an algorithm, those that differ from the defaults of the class.
 
     ConfigError for a key that the algorithm does not have, a value that does not fit, an unknown
-    environment, and `hidden` or `activation` beside a network of your own. Other keys without
-    effect are allowed, since all keys of a config can be given again.
+    environment, and a key without effect beside the others, such as `memory_size` without a memory,
+    unless all keys of a config are given again.
     """
     config = with_defaults(algorithm, *groups, env=env, **overrides)
-    check_layers(config, {*overrides}.union(*map(keys_of, groups)))
+    given = {*overrides}.union(*map(keys_of, groups))
+    if not given.issuperset(config.flat_keys().keys() - {"algo", "env"}):
+        check_flags(config, given)
     return config
 
 

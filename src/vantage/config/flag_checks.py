@@ -1,4 +1,4 @@
-"""Checks of the flags that a user gave: those that have no effect beside the others are refused."""
+"""Checks of the keys that a user gave: those that have no effect beside the others are refused."""
 
 from __future__ import annotations
 
@@ -23,12 +23,6 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
         if key in flags:
             value = flat[key] if isinstance(flat[key], bool) else in_short(flat[key])
             raise ConfigError(f"{key}={value} has no effect {reason}")
-
-
-def check_layers(config: Config, given: Collection[str]) -> None:
-    """As `check_flags`, for `hidden` and `activation` alone beside a network that has layers."""
-    if is_code(config.policy.network):
-        check_flags(config, {"hidden", "activation"}.intersection(given))
 
 
 def _network_keys_without_effect(config: Config) -> dict[str, str]:

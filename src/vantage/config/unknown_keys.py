@@ -42,6 +42,8 @@ def _why_unknown(config: Config, name: str) -> str:
         return (f"{name} is an attribute of {kind.__name__} and not a field; put "
                 "@dataclass(frozen=True) on the class")
     near = suggestion(name, [*config.every_key(), *config.flat_keys(), *GROUPS])
+    if name in ("run", "root"):
+        near = "; it is an argument of vantage.train and vantage.Trainer, and not of a config"
     if name == "progress":
         near = "; it is an argument of vantage.train; a Trainer shows nothing: leave it out"
     return f"unknown key {name!r}{near or where_keys_are(config)}"

@@ -43,7 +43,7 @@ class Step:
     obs: Obs
     """After the step: images [B, C, H, W] in uint8 or float32, vectors [B, N] in float32, or a
     mapping."""
-    rewards: Array  # [B] float32, after clipping and scaling
+    rewards: Array  # [B] float32 after clipping and scaling, else float64
     # [B] bool: the task (in classic Atari training: the life) ended; not at a time limit
     terminated: Array
     is_first: Array  # [B] bool: `obs` opens an episode, so this step only reset

@@ -28,6 +28,8 @@ class OpenTorso(nn.Module):
     """
 
     network: nn.Module
+    draws_noise: bool
+    """In play as in training, like the layers of NoisyNet; nobody seeds it."""
 
     def __init__(self, path: str, shape: tuple[int, ...], *, is_image: bool,
                  part: str = "") -> None:
@@ -43,7 +45,6 @@ class OpenTorso(nn.Module):
             with torch.no_grad():
                 features = self.network(torch.zeros(2, *shape))
                 _check_tensor(features)
-                alike = _same_in_both_modes(self.network, shape)
             self.out_features = int(getattr(self.network, "out_features", features.shape[-1]))
             if features.shape != (2, self.out_features):
                 raise ValueError(f"its output for 2 observations is {list(features.shape)}, not "
@@ -64,10 +65,8 @@ class OpenTorso(nn.Module):
                               "its class or a function that builds it from the shape, here "
                               f"{tuple(shape)}, and map [N, *shape] to [N, out_features]"
                               ) from error
-        if not alike:
-            raise ConfigError(f"network={path!r} computes otherwise in training than in play, as "
-                              "dropout and batch normalisation do; use nn.LayerNorm or "
-                              "nn.GroupNorm")
+        with torch.no_grad():
+            self.draws_noise = _Trial(self.network, path, shape).draws_noise()
 
     def forward(self, x: Tensor) -> Tensor:
         inputs = to_floats(x, torch.get_default_dtype()) * (1 / 255) if self.is_image else x
@@ -75,21 +74,54 @@ class OpenTorso(nn.Module):
         return out.to(inputs.dtype)  # the layers that follow take no half or double precision
 
 
-def _same_in_both_modes(network: nn.Module, shape: tuple[int, ...]) -> bool:
-    """Whether `network` computes the same in training as in play, from the same random numbers."""
-    x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
-    features = []
-    with torch.random.fork_rng(devices=[]):
-        for training in (False, True):
-            torch.manual_seed(0)
-            features.append(network.train(training)(x))
-    return torch.allclose(features[0], features[1], equal_nan=True)
+class _Trial:
+    """Whether an output of a network is a function of its own observation, and of nothing else."""
+
+    def __init__(self, network: nn.Module, path: str, shape: tuple[int, ...]) -> None:
+        self._network = network
+        self._name = f"network={path!r}"
+        self._x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
+
+    def draws_noise(self) -> bool:
+        """Whether it draws random numbers, the same in both modes. ConfigError for other faults."""
+        remedy = "use nn.LayerNorm or nn.GroupNorm"
+        with torch.random.fork_rng(devices=[]):
+            in_play = self._features(4)
+            if not _alike(self._features(4, training=True), in_play):
+                raise ConfigError(f"{self._name} computes otherwise in training than in play, as "
+                                  f"dropout and batch normalisation do; {remedy}")
+            draws = not _alike(self._features(4, seed=1), in_play)
+            if not draws and not _alike(self._features(1), in_play[:1]):
+                raise ConfigError(f"{self._name} computes otherwise for an observation alone than "
+                                  f"in a batch, as a mean over the batch does; {remedy}")
+        self._network.train()
+        return draws
+
+    def _features(self, rows: int, *, training: bool = False, seed: int = 0) -> Tensor:
+        seen = self._x[:rows].clone()
+        torch.manual_seed(seed)
+        try:
+            features: Tensor = self._network.train(training)(seen)
+        except Exception as error:
+            number = "a single observation" if rows == 1 else f"{rows} observations"
+            raise ConfigError(f"{self._name} fails with {number}: {error}") from error
+        if not torch.equal(seen, self._x[:rows]):
+            raise ConfigError(f"{self._name} changes its input in place, which others read; write "
+                              "x = x * 2 for x.mul_(2), and no inplace=True in the first layer")
+        return features
+
+
+def _alike(features: Tensor, others: Tensor) -> bool:
+    """Whether the two are equal up to the rounding of batches of another size."""
+    return torch.allclose(features, others, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
 def _check_tensor(features: Any) -> None:
     if not isinstance(features, Tensor):
         kind = "None" if features is None else f"a {type(features).__name__}"
         raise _Unfit(f"forward returned {kind}; return one tensor")
+    if features.ndim == 0:
+        raise _Unfit("forward returned a single number for 2 observations; return a row for each")
 
 
 def _hint(error: Exception, factory: Any) -> str:

@@ -119,6 +119,9 @@ def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
     separate = ", once each for policy and critic" if model.policy.separate else ""
     log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} "
              "weights")
+    if any(getattr(module, "draws_noise", False) for module in model.modules()):
+        log.warning("the network draws random numbers that no seed decides: this run cannot be "
+                    "repeated, a resume is not exact, and evaluations have the noise too")
 
 
 def begin_workers(recorder: Recorder, checkpoint: Checkpoint | None) -> None:
