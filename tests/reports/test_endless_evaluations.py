@@ -30,10 +30,11 @@ def lines_of(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("algo", "options"), [
-    ("ppo", {}), ("a2c", {"eval_every": 0}), ("a3c", {"num_workers": 1})])
+    ("ppo", {"eval_every": 100, "max_eval_share": 1}), ("a2c", {"eval_every": 0}),
+    ("a3c", {"eval_every": 100, "max_eval_share": 1, "num_workers": 1})])
 def test_a_training_without_an_end_makes_no_evaluation_and_says_so(
         algo: str, options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    keys = {"num_envs": 2, "eval_every": 100, "max_eval_share": 1, **options}
+    keys = {"num_envs": 2, **options}
     if algo == "a3c":
         del keys["num_envs"]
     with caplog.at_level(logging.WARNING, "vantage"):
