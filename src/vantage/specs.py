@@ -15,8 +15,6 @@ WIDEST = 1e9
 """Largest range of a bounded action. Wider bounds, such as the limits of float32 or int32, count as
 unbounded."""
 _COARSE = 1_000.0
-"""A range is coarse in float32 if a bound is this many times larger than the range: float32 then
-has fewer than about ten thousand values between the bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +169,8 @@ class ActionSpec:
     @property
     def env_dtype(self) -> type[np.float32] | type[np.float64]:
         """Type of a box's actions in the environment's units: float64 if float32 is too coarse."""
-        for low, high in self.scaled_bounds.values():
-            if max(abs(low), abs(high)) > _COARSE * (high - low):
-                return np.float64
-        return np.float32
+        is_any_coarse = any(is_coarse(*bounds) for bounds in self.scaled_bounds.values())
+        return np.float64 if is_any_coarse else np.float32
 
     def make_to_env(self) -> Callable[[NDArray[Any]], NDArray[Any]]:
         """`to_env` as a function that computes the scale once, for use at every step."""
@@ -192,6 +188,11 @@ class ActionSpec:
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """A policy's actions [..., *shape] in the environment's units, not clipped."""
         return self.make_to_env()(actions)
+
+
+def is_coarse(low: float, high: float) -> bool:
+    """Whether float32 has fewer than about ten thousand values between the bounds."""
+    return max(abs(low), abs(high)) > _COARSE * (high - low)
 
 
 def is_bounded(low: float, high: float) -> bool:

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from vantage.errors import ConfigError
+from vantage.learning.config import OptimizerConfig
+from vantage.learning.optimizers import make_optimizer
+from vantage.learning.weights import FlatParameters
 from vantage.models.config import PolicyConfig
 from vantage.models.heads import GaussianHead
 from vantage.types import ActionSpec
@@ -48,6 +51,24 @@ def test_the_deviation_is_floored_and_below_the_floor_has_no_gradient(std: str) 
         assert all(p.grad is None or (p.grad == 0).all() for p in head.parameters()) == is_below
     torch.testing.assert_close(log_std(std=std, log_std_init=-30.0, min_std=0.0), torch.full((50, 3), -30.0),
                                rtol=0, atol=0.1)
+
+
+@pytest.mark.parametrize("optimizer", ["rmsprop_tf", "rmsprop", "adam", "SGD"])
+@pytest.mark.parametrize("scale", [0.1, 10.0])
+def test_std_lr_scale_scales_the_steps_of_the_deviation_and_nothing_else(optimizer: str, scale: float) -> None:
+    moved = []
+    for std_lr_scale in (1.0, scale):
+        head = gaussian(std_lr_scale=std_lr_scale)
+        flat = FlatParameters([*head.parameters()])
+        before = head(FEATURES, None).detach()
+        (head(FEATURES, None) + 1).square().mean().backward()
+        gradient = flat.gradient.clone()
+        make_optimizer(OptimizerConfig(optimizer=optimizer), flat.vector).step(gradient, 1e-4)
+        moved.append((head(FEATURES, None).detach() - before, gradient))
+    (one, gradient), (other, same_gradient) = moved
+    torch.testing.assert_close(same_gradient, gradient)
+    torch.testing.assert_close(other[:, :3], one[:, :3])
+    torch.testing.assert_close(other[:, 3:], scale * one[:, 3:], rtol=1e-3, atol=1e-6)
 
 
 def test_a_squashed_variance_has_entropy_above_zero_and_a_gradient_everywhere() -> None:

@@ -97,6 +97,8 @@ def test_no_masked_choice_is_taken_in_any_kind_of_environment(env: Any, keys: di
     ("a2c", "CartPole-v1", {"distribution": "beta"}, "is for Box actions, and these are discrete.*gaussian"),
     ("a2c", "boxes:Aim", {"env_kwargs": {"low": 0, "high": np.inf}, "distribution": "squashed"},
      r"distribution=squashed needs different, finite action bounds.*use distribution=gaussian"),
+    ("a2c", "boxes:Aim", {"env_kwargs": {"low": 1e6, "high": 1e6 + 1}, "distribution": "beta", "scale_actions": False},
+     "between low=.* where float32 is too coarse for it; use scale_actions=true or distribution=gaussian"),
     ("a2c", "Pendulum-v1", {"distribution": "beta", "squash_mean": True}, "bounds of its own: use squash_mean=false")])
 def test_what_cannot_work_is_refused_with_the_remedy(
         algo: str, env: Any, keys: dict[str, Any], says: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from vantage.algorithms.distributions import mask_logits
 from vantage.errors import ConfigError
 from vantage.models.config import PolicyConfig
 from vantage.models.initialization import initialise
-from vantage.specs import WIDEST, is_bounded
+from vantage.specs import WIDEST, is_bounded, is_coarse
 from vantage.types import ActionSpec
 
 POLICY_SCALE = 0.01  # the first policy is nearly uniform
@@ -92,7 +92,9 @@ class GaussianHead(nn.Module):
             if self.squash_variance:
                 log_std = 0.5 * (F.softsign(log_std) / 2 + 0.5 + SQUASHED_FLOOR).log()
         else:
-            log_std = (self.log_std * self.std_lr_scale).expand_as(mean)
+            # The gradient is that of the deviation itself: only its steps are scaled.
+            others = (self.log_std * (self.std_lr_scale - 1)).detach()
+            log_std = (self.log_std + others).expand_as(mean)
         if self.squash_mean:
             mean = torch.lerp(self.low, self.high, (mean.tanh() + 1) / 2)
         if self.largest_mean < math.inf:
@@ -144,8 +146,12 @@ def make_head(in_features: int, action: ActionSpec, policy: PolicyConfig) -> Pol
     if action.kind != "box":
         return LogitsHead(in_features, sum(action.sizes), init=policy.init)
     if policy.distribution != "gaussian":
-        check_bounds(action, f"distribution={policy.distribution}", "distribution=gaussian",
-                     differ=True)
+        option = f"distribution={policy.distribution}"
+        check_bounds(action, option, "distribution=gaussian", differ=True)
+        if any(is_coarse(*bounds) for bounds in zip(*action.policy_bounds, strict=True)):
+            raise ConfigError(f"{option} acts between low={action.low} and high={action.high}, "
+                              "where float32 is too coarse for it; use scale_actions=true or "
+                              "distribution=gaussian")
     if policy.distribution == "beta":
         return BetaHead(in_features, action, init=policy.init)
     return GaussianHead(in_features, action, policy)

@@ -168,9 +168,8 @@ class MlpArrays:
         actor, critic = ([y[:len(values)] for y in outputs] for outputs in self._activations)
         if self._gaussian is not None:
             size = len(self._log_std)
-            scale = np.float32(self._gaussian.std_lr_scale)
             above = self._scaled_log_std() >= self._gaussian.min_log_std
-            np.multiply(params[:, size:].sum(0) * scale, above, out=self._log_std_gradient)
+            np.multiply(params[:, size:].sum(0), above, out=self._log_std_gradient)
             params = np.ascontiguousarray(params[:, :size])
         elif self._mask is not None:
             params = np.where(self._mask[:len(params)], params, np.float32(0))

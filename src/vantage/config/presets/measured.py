@@ -76,6 +76,10 @@ _EVERY = {
         "compared with a2c on seven seeds, results/log/control.md. With a Gaussian some seeds never "
         "swing it up: their means lie beyond the bounds, where all samples are clipped to the same "
         "torque. Without an entropy bonus the noise of one seed in ten ends before it swings up"),
+    "MountainCarContinuous-v0": Defaults(
+        {"distribution": "squashed", "entropy_coef": "piecewise:0=0.01,80%=0"},
+        "compared with a2c on three seeds, results/log/control.md. With a Gaussian the means of "
+        "most seeds end beyond the bounds, at full torque in every step"),
     "MountainCar-v0": Defaults(
         {"num_envs": 16, "gae_lambda": 0.98, "entropy_coef": 0.01, "steps": 1_000_000},
         "measured with a2c, results/a2c-MountainCar-v0"),
@@ -137,7 +141,8 @@ _PPO = {
         "compared on four seeds, results/log/control.md. Without max_kl, late updates of a KL "
         "divergence above 0.2 ruin the policy for a while"),
     "MountainCarContinuous-v0": Defaults(
-        {"num_envs": 16, "gamma": 0.999, "entropy_coef": "linear:0.05:0"},
+        {"distribution": "gaussian", "num_envs": 16, "gamma": 0.999,
+         "entropy_coef": "linear:0.05:0"},
         "measured on ten seeds, results/ppo-MountainCarContinuous-v0. Without an entropy bonus the "
         "cost of the engine ends the noise before the car has reached the flag"),
     "Acrobot-v1": Defaults({"steps": 300_000}, "measured on ten seeds, results/ppo-Acrobot-v1"),
@@ -186,6 +191,8 @@ _ACER = {
                              "distribution": "gaussian", "scale_actions": False,
                              "entropy_coef": 0.0},
                             "measured, results/acer-Pendulum-v1"),
+    "MountainCarContinuous-v0": Defaults({"distribution": "gaussian", "entropy_coef": 0.0},
+                                         "compared on one seed, results/log/control.md"),
     "LunarLander-v3": Defaults({"steps": 600_000, "gamma": 0.995, "reward_norm": True,
                                 "reward_scale": 1.0, "lr": "linear:5e-4:0"},
                                "measured, results/acer-LunarLander-v3. With a learning rate of "
