@@ -17,6 +17,8 @@ from vantage.algorithms.returns import gae, vtrace
 
 _ROUNDING = 1e-6
 """Largest standard deviation that rounding gives equal float32 numbers, relative to their mean."""
+_LARGEST_LOG_RATIO = 80.0
+"""Of a new policy to the one that acted: exp(89) overflows in float32."""
 
 
 def masked_mean(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"]) -> Float[Tensor, ""]:
@@ -156,7 +158,8 @@ def ppo_loss(log_probs: Float[Tensor, "T B"], behaviour_log_probs: Float[Tensor,
     r).
     """
     log_ratios = log_probs - behaviour_log_probs
-    rhos = log_ratios.exp()
+    # A ratio that overflows would make the gradient of a clipped one NaN.
+    rhos = log_ratios.clamp(max=_LARGEST_LOG_RATIO).exp()
     clipped_rhos = rhos.clamp(1 - clip, 1 + clip)
     policy_loss = -masked_mean(torch.minimum(rhos * advantages, clipped_rhos * advantages), valid)
     errors = (targets - values).square()
