@@ -95,7 +95,7 @@ def main() -> None:
                         continue
                     config = vantage.configure(
                         arguments.algo, env=arguments.env, runtime="ray", steps=arguments.steps, seed=seed,
-                        num_workers=1, threads=1, device="cpu", eval_episodes=WINDOW)
+                        num_workers=1, threads=1, device="cpu").change(eval_episodes=WINDOW)
                     if not vtrace:
                         config = config.change(vtrace=False)
                     row = key | train(config, lag, GOALS.get(arguments.env, float("inf")))

@@ -113,9 +113,9 @@ def serve(address: str, shorter: dict[str, str], short_seeds: str) -> None:
     end_trainings_early()
     from vantage.config.presets.measured import MEASURED
 
-    values = MEASURED[""]["atari"].values
-    assert isinstance(values, dict)
-    values["image_norm_steps"] = 100
+    for family, defaults in MEASURED[""].items():
+        assert isinstance(defaults.values, dict)
+        defaults.values.update({"eval_episodes": 1} | ({"image_norm_steps": 100} if family == "atari" else {}))
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps forks
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)

@@ -3,7 +3,7 @@
 Blocks of a page share the folder, its python blocks their names too. A comment `<!-- not run: REASON -->` above a fence
 leaves it out. A block with a title is also saved as the file that it names. Evaluations of python blocks have a tenth
 of the episodes on the page, and `vantage` is a program that appends the flags `SHORTER`. Trainings end by themselves
-after `forks.STEPS` steps.
+after `forks.STEPS` steps, and evaluate a single game.
 Commands that no block runs are at least parsed, with their real flags.
 """
 
@@ -38,7 +38,7 @@ WIDE = {"networks.md", "pettingzoo.md"}
 COMMAND = re.compile(r"(\$ )?(vantage|pip|make|git|python3?|ray|torchrun|uv|conda|docker|sbatch) ")
 NAMED = re.compile(r"vantage \w+($| -)|vantage train \w+$|\b(ALGO|ENV|ID|FILE|DIR|N)\b|\.\.\.|--from-search")
 """A command that is only named, has words for the reader to replace, or reads a file."""
-SHORTER = {"train": "--eval-episodes 1", "evaluate": "--episodes 2", "report": "--episodes 1",
+SHORTER = {"evaluate": "--episodes 2", "report": "--episodes 1",
            "search": "--trials 2 --seeds 1 --jobs 1 --steps 600 --eval-every 300 --eval-episodes 1"}
 COUNT = re.compile(r"\b(eval_every=|episodes=|eval_episodes=|trainer\.step < )(\d[\d_]*)")
 """A number of python blocks that is cut to a tenth."""
