@@ -20,8 +20,9 @@ from vantage.types import Rollout
 
 
 def configure(**options: Any) -> vantage.Config:
-    return vantage.configure(**({"algorithm": "a2c", "env": "Pong", "num_envs": 2, "rollout_length": 4, "threads": 1,
-                                 "memory": "none", "norm": "none", "memory_size": 8} | options))
+    keys = {"algorithm": "a2c", "env": "Pong", "num_envs": 2, "rollout_length": 4, "threads": 1, "memory": "none",
+            "norm": "none"} | options
+    return vantage.configure(**keys | ({} if keys["memory"] == "none" else {"memory_size": 8}))
 
 
 def act(*, cached: bool = True, **options: Any) -> tuple[ActorLearner, Rollout]:

@@ -160,7 +160,7 @@ class Environments:
         if "lives" in info:
             terminated = self._follow_lives(info["lives"], resetting, terminated)
             valid &= ~pressed
-        rewards = np.array(raw) if self._raw else learnt_rewards(raw, self._config)
+        rewards = raw.astype(np.float64) if self._raw else learnt_rewards(raw, self._config)
         if self._config.reward_terminates and not self._evaluation:
             terminated = terminated | (rewards != 0)
         return Step(obs, rewards, terminated, waiting, valid, self._mask(info), episodes)
