@@ -83,7 +83,11 @@ def test_keys_without_effect_are_refused(given: dict[str, Any], says: str) -> No
 def test_groups_have_effect_and_a_whole_config_can_be_given_again() -> None:
     with pytest.raises(vantage.ConfigError, match="memory_size=64 has no effect"):
         vantage.configure("ppo", vantage.PolicyConfig(memory_size=64), env="CartPole-v1")
+    with pytest.raises(vantage.ConfigError, match="advantage_norm_over=rollout has no effect"):
+        vantage.configure(vantage.PPO(advantage_norm=False, advantage_norm_over="rollout"), env="CartPole-v1")
     config = vantage.configure("ppo", env="CartPole-v1").change(memory_size=64)
+    assert vantage.configure("ppo", config.policy, env="CartPole-v1").policy == config.policy
+    assert vantage.configure("ppo", replace(config.run, eval_every=0), env="CartPole-v1").run.eval_every == 0
     keys = config.flat()
     assert vantage.configure(keys.pop("algo"), **keys) == config
 

@@ -49,9 +49,19 @@ def test_a_loss_of_another_form_is_named(result: Any, says: str) -> None:
         check_loss(result, "mine:Mine")
 
 
+class Detached(PPO):
+    """PPO whose loss has no gradient."""
+
+    def loss(self, *arguments: Any, **options: Any) -> Any:
+        loss, metrics = super().loss(*arguments, **options)
+        return loss.detach(), metrics
+
+
 def test_a_loss_without_a_gradient_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"the loss of algorithm=mine:Mine has no gradient.*without detach\(\)"):
-        check_loss((A.sum(), {}), "mine:Mine")
+    with (begun(vantage.configure(Detached, env="CartPole-v1", num_envs=2, rollout_length=8, network=lambda shape:
+                                  torch.nn.Linear(shape[0], 4), minibatch_size=16, threads=1)) as one,
+          pytest.raises(ConfigError, match=r"the loss has no gradient.*without detach\(\)")):
+        one.advance(lambda: 0)
 
 
 class Seen(PPO):

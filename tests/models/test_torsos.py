@@ -243,9 +243,13 @@ class Impure(nn.Linear):
 
 
 @pytest.mark.parametrize(("way", "says"), [
-    (lambda f, x: f(x.mul_(2)), "changes its input in place"),
+    (lambda f, x: f(x.mul_(2)), "modifies its input in place"),
     (lambda f, x: f(x).relu_(), None),
-    (lambda f, x: f(x) - f(x).mean(0), "computes otherwise for an observation alone than in a batch"),
+    (lambda f, x: f(x) - f(x).mean(0), "gives another output for a single observation than for the same in a batch"),
+    (lambda f, x: f(x).cumsum(0), "gives another output for a single observation than for the same in a batch"),
+    (lambda f, x: f(x).squeeze(), r"gives \[5\] for a single observation, not \[1, 5\]"),
+    (lambda f, x: f(nn.functional.one_hot(x.long(), 1)[..., 0].float()), None),  # fails with negative numbers
+    (lambda f, x: f(x).bfloat16(), None),
     (lambda f, x: nn.functional.batch_norm(f(x), None, None, training=True),
      "fails with a single observation: Expected more than 1 value"),
     (lambda f, x: f(x).mean(), "returned a single number for 2 observations; return a row for each")])
@@ -263,7 +267,7 @@ def test_a_run_says_that_noise_of_its_network_makes_it_unrepeatable(
         network: Any, noisy: bool, caplog: pytest.LogCaptureFixture) -> None:
     vantage.Trainer("a2c", env="CartPole-v1", network=network, steps=16, num_envs=2, rollout_length=4, threads=1,
                     tensorboard=False, eval_every=0).update()
-    assert ("draws random numbers that no seed decides" in caplog.text) == noisy
+    assert ("draws random numbers, which the key seed does not control" in caplog.text) == noisy
 
 
 @pytest.mark.parametrize(("layer", "fits"), [
@@ -274,7 +278,7 @@ def test_a_network_that_computes_otherwise_in_training_than_in_play_is_refused(
     monkeypatch.setattr("vantage.models.open_torso.load_class",
                         lambda path, *, what: lambda shape: nn.Sequential(layer))
     generator = torch.random.get_rng_state()
-    with nullcontext() if fits else pytest.raises(ConfigError, match="network='my:Net' computes otherwise in training"):
+    with nullcontext() if fits else pytest.raises(ConfigError, match="'my:Net' gives other outputs in training"):
         make_torso(ArraySpec("vector", (3,)), PolicyConfig(network="my:Net", norm="none"))
     assert layer.training
     assert type(layer) is Noisy or not fits or torch.equal(torch.random.get_rng_state(), generator)

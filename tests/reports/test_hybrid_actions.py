@@ -33,8 +33,8 @@ def trained(algo: Any, env: Any, folder: Path, **keys: Any) -> Path:
 def test_the_best_of_discrete_and_continuous_parts_is_learned(
         algo: str, env: Any, keys: dict[str, Any], best: float, tmp_path: Path) -> None:
     """Random actions pay 0.5 of the best, and any part that does not learn costs a quarter or a half of the rest."""
-    run = trained(algo, env, tmp_path, **{"steps": 6_000, "num_envs": 8, "hidden": "32", "seed": 100, "lr": "5e-3",
-                                          "rollout_length": 16, **keys})
+    run = trained(algo, env, tmp_path, **{"steps": 20_000, "num_envs": 8, "hidden": "32", "seed": 100,
+                                          "lr": "linear:5e-3:0", "rollout_length": 16, **keys})
     played = vantage.evaluate(run, episodes=30, deterministic=True, checkpoint="latest")
     assert np.mean(played.returns) > 0.9 * best
 

@@ -80,7 +80,7 @@ def test_an_environment_may_use_the_alarm_itself(tmp_path: Path) -> None:
 
 
 def test_a_step_that_hangs_is_named_in_another_thread_too_and_the_run_is_saved(tmp_path: Path) -> None:
-    config = vantage.configure("a2c", env=f"{__name__}:Endless", env_timeout=1, **SHORT | {"eval_every": 0})
+    config = vantage.configure("a2c", env=f"{__name__}:Endless", env_timeout=1, **SHORT).change(eval_every=0)
 
     def train() -> None:
         list(vantage.Trainer(config, run=tmp_path / "run"))

@@ -16,7 +16,7 @@ from vantage.runs.metric_names import METRICS, OF_INFO, OF_NODES, is_metric
 from vantage.runs.metrics import read_metrics
 
 SHORT: dict[str, Any] = {"env": "tiny:Bandit", "num_envs": 2, "rollout_length": 8, "hidden": [4], "steps": 96,
-                         "threads": 1, "eval_episodes": 2, "tensorboard": False}
+                         "threads": 1, "tensorboard": False}
 EPISODES = [{"observations": np.zeros((5, 4)), "actions": np.zeros(4, int)}] * 2
 CASES: dict[str, dict[str, Any]] = {
     "a2c": {"eval_every": 16, "max_eval_share": 1},

@@ -228,12 +228,12 @@ def test_evaluations_go_by_the_clock_and_it_goes_on_after_a_resume(
     assert (tmp_path / "parts" / "best").exists()
 
 
-@pytest.mark.parametrize("memory", ["none", "lstm"])
+@pytest.mark.parametrize("memory", [{"memory": "none"}, {"memory": "lstm", "memory_size": 8}], ids=["none", "lstm"])
 def test_rollouts_of_one_update_are_made_by_one_policy_and_learnt_from_side_by_side(
-        memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        memory: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Three rollouts of 8 steps are one of 24 in the same games."""
-    config = configure(env="CartPole-v1", rollouts_per_update=3, rollout_length=8, num_envs=4, memory=memory,
-                       memory_size=8, obs_norm=False, reward_norm=False)
+    config = configure(env="CartPole-v1", rollouts_per_update=3, rollout_length=8, num_envs=4,
+                       obs_norm=False, reward_norm=False, **memory)
     learnt: list[Rollout] = []
     monkeypatch.setattr(Learner, "update", lambda learner, rollout, step: learnt.append(rollout) or {})
     for each in (config, config.change(rollouts_per_update=1, rollout_length="24")):

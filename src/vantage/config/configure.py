@@ -19,6 +19,7 @@ from vantage.config.algorithms import (
 from vantage.config.checks import check_sources, check_together
 from vantage.config.config import Config
 from vantage.config.flag_checks import check_flags
+from vantage.config.flat import CORE
 from vantage.config.groups import Group, keys_of
 from vantage.config.presets.games import GAMES, GamePreset, env_of_preset
 from vantage.config.presets.measured import MEASURED, Defaults
@@ -29,6 +30,7 @@ from vantage.envs.ids import EnvId, resolve_env
 from vantage.envs.options import check_options
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert
+from vantage.keys.given_fields import given_names
 from vantage.keys.import_paths import colon_form
 from vantage.keys.objects import is_code
 from vantage.keys.suggestions import nearest
@@ -137,7 +139,7 @@ def configure(algorithm: Any, *groups: Group, env: Env | None = None, **override
 
         vantage.configure("ppo", env="CartPole-v1", steps=100_000, lr="linear:1e-3:0")
         vantage.configure(vantage.PPO(epochs=4), env=lambda: Maze(size=9), network=MyTorso)
-        vantage.configure("ppo", vantage.PolicyConfig(hidden=(64, 64)), env="Pong")
+        vantage.configure("ppo", vantage.PolicyConfig(hidden=(64, 64)), env="CartPole-v1")
 
     `algorithm` is a2c, ppo, a3c, a3g, acer, a preset (`vantage list presets`), a class or an
     instance. `env` is a Gymnasium id, a short Atari name such as "Pong", a class, a function, or an
@@ -166,9 +168,8 @@ def configure(algorithm: Any, *groups: Group, env: Env | None = None, **override
     unless all keys of a config are given again.
     """
     config = with_defaults(algorithm, *groups, env=env, **overrides)
-    given = {*overrides}.union(*map(keys_of, groups))
-    if not given.issuperset(config.flat_keys().keys() - {"algo", "env"}):
-        check_flags(config, given)
+    if not {"algo", "env", *overrides}.issuperset(CORE):  # not a whole config
+        check_flags(config, {*overrides}.union(*map(given_names, (algorithm, *groups))))
     return config
 
 

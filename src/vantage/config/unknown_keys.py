@@ -43,7 +43,8 @@ def _why_unknown(config: Config, name: str) -> str:
                 "@dataclass(frozen=True) on the class")
     near = suggestion(name, [*config.every_key(), *config.flat_keys(), *GROUPS])
     if name in ("run", "root"):
-        near = "; it is an argument of vantage.train and vantage.Trainer, and not of a config"
+        near = (f"; give --{name} on the command line" if runs_command() else
+                "; it is an argument of vantage.train and vantage.Trainer, and not of a config")
     if name == "progress":
         near = "; it is an argument of vantage.train; a Trainer shows nothing: leave it out"
     return f"unknown key {name!r}{near or where_keys_are(config)}"

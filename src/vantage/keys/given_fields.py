@@ -36,6 +36,11 @@ def given_fields(instance: Any) -> dict[str, Any]:
     return changed_fields(instance) | {name: getattr(instance, name) for name in names}
 
 
+def given_names(instance: Any) -> set[str]:
+    """The names of the fields that were certainly arguments of a dataclass instance."""
+    return set(getattr(instance, _NAMES, ()))
+
+
 def changed_fields(instance: Any) -> dict[str, Any]:
     """The fields of a dataclass instance that differ from their defaults."""
     values = {}

@@ -32,10 +32,6 @@ def check_loss(result: Any, algo: str) -> tuple[Tensor, Mapping[str, Tensor]]:
         if not isinstance(value, Tensor) or value.dim():
             raise ConfigError(f"{start}; {name!r} is {_in_words(value)}: log its mean")
         checked[name] = value
-    if not loss.requires_grad:
-        raise ConfigError(f"the loss of algorithm={algo} has no gradient, so that nothing would be "
-                          "learned; compute it, and the network's outputs, without detach(), "
-                          "item() and torch.no_grad()")
     return loss, checked
 
 

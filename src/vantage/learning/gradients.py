@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from vantage.errors import ConfigError
 from vantage.learning.config import OptimizerConfig
 from vantage.learning.optimizers import make_optimizer
 from vantage.learning.step_metrics import LOSS, Number, read_at_once
@@ -24,7 +25,11 @@ def backward(loss: Tensor, parameters: Sequence[Tensor]) -> None:
 
     It is zero for frozen and unused ones.
     `Tensor.backward` would add to zeroed gradients, which takes two more passes over the memory.
+    ConfigError for a loss without a gradient.
     """
+    if not loss.requires_grad:
+        raise ConfigError("the loss has no gradient, so that nothing would be learned; compute it, "
+                          "and the network's outputs, without detach(), item() and torch.no_grad()")
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
     values = torch.autograd.grad(loss, trainable, materialize_grads=True)
     gradients = dict(zip(trainable, values, strict=True))

@@ -93,8 +93,8 @@ class GaussianHead(nn.Module):
                 log_std = 0.5 * (F.softsign(log_std) / 2 + 0.5 + SQUASHED_FLOOR).log()
         else:
             # The gradient is that of the deviation itself: only its steps are scaled.
-            others = (self.log_std * (self.std_lr_scale - 1)).detach()
-            log_std = (self.log_std + others).expand_as(mean)
+            scaled = (self.log_std * self.std_lr_scale).detach()
+            log_std = (scaled + (self.log_std - self.log_std.detach())).expand_as(mean)
         if self.squash_mean:
             mean = torch.lerp(self.low, self.high, (mean.tanh() + 1) / 2)
         if self.largest_mean < math.inf:

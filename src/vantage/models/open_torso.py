@@ -29,7 +29,7 @@ class OpenTorso(nn.Module):
 
     network: nn.Module
     draws_noise: bool
-    """In play as in training, like the layers of NoisyNet; nobody seeds it."""
+    """Whether it draws random numbers in training and evaluation alike, which no key controls."""
 
     def __init__(self, path: str, shape: tuple[int, ...], *, is_image: bool,
                  part: str = "") -> None:
@@ -83,37 +83,47 @@ class _Trial:
         self._x = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0))
 
     def draws_noise(self) -> bool:
-        """Whether it draws random numbers, the same in both modes. ConfigError for other faults."""
+        """Whether it draws random numbers in both modes. ConfigError for another fault."""
         remedy = "use nn.LayerNorm or nn.GroupNorm"
         with torch.random.fork_rng(devices=[]):
-            in_play = self._features(4)
-            if not _alike(self._features(4, training=True), in_play):
-                raise ConfigError(f"{self._name} computes otherwise in training than in play, as "
-                                  f"dropout and batch normalisation do; {remedy}")
-            draws = not _alike(self._features(4, seed=1), in_play)
-            if not draws and not _alike(self._features(1), in_play[:1]):
-                raise ConfigError(f"{self._name} computes otherwise for an observation alone than "
-                                  f"in a batch, as a mean over the batch does; {remedy}")
+            try:
+                self._network.eval()(self._x.clone())
+            except Exception:
+                self._x.zero_()  # the numbers may be indices, which are not negative
+            in_play = self._features(self._x)
+            if not _alike(self._features(self._x, training=True), in_play):
+                raise ConfigError(f"{self._name} gives other outputs in training than in "
+                                  f"evaluation, as dropout and batch normalisation do; {remedy}")
+            draws = not _alike(self._features(self._x, seed=1), in_play)
+            alone = self._features(self._x[-1:])
+            if alone.shape != in_play[-1:].shape:
+                raise ConfigError(f"{self._name} gives {list(alone.shape)} for a single "
+                                  f"observation, not {list(in_play[-1:].shape)}")
+            if not draws and not _alike(alone, in_play[-1:]):
+                raise ConfigError(f"{self._name} gives another output for a single observation "
+                                  "than for the same in a batch, as a mean over the batch makes "
+                                  f"it; {remedy}, and batch_first=True for a sequence")
         self._network.train()
         return draws
 
-    def _features(self, rows: int, *, training: bool = False, seed: int = 0) -> Tensor:
-        seen = self._x[:rows].clone()
+    def _features(self, x: Tensor, *, training: bool = False, seed: int = 0) -> Tensor:
+        seen = x.clone()
         torch.manual_seed(seed)
         try:
             features: Tensor = self._network.train(training)(seen)
         except Exception as error:
-            number = "a single observation" if rows == 1 else f"{rows} observations"
+            number = "a single observation" if len(x) == 1 else f"{len(x)} observations"
             raise ConfigError(f"{self._name} fails with {number}: {error}") from error
-        if not torch.equal(seen, self._x[:rows]):
-            raise ConfigError(f"{self._name} changes its input in place, which others read; write "
-                              "x = x * 2 for x.mul_(2), and no inplace=True in the first layer")
-        return features
+        if not torch.equal(seen, x):
+            raise ConfigError(f"{self._name} modifies its input in place, but other code reads "
+                              "that tensor; write x = x * 2 for x.mul_(2), and no inplace=True in "
+                              "the first layer")
+        return features.float()
 
 
 def _alike(features: Tensor, others: Tensor) -> bool:
     """Whether the two are equal up to the rounding of batches of another size."""
-    return torch.allclose(features, others, rtol=1e-3, atol=1e-4, equal_nan=True)
+    return torch.allclose(features, others, rtol=1e-2, atol=1e-3, equal_nan=True)
 
 
 def _check_tensor(features: Any) -> None:

@@ -120,8 +120,8 @@ def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
     log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} "
              "weights")
     if any(getattr(module, "draws_noise", False) for module in model.modules()):
-        log.warning("the network draws random numbers that no seed decides: this run cannot be "
-                    "repeated, a resume is not exact, and evaluations have the noise too")
+        log.warning("the network draws random numbers, which the key seed does not control: "
+                    "another run differs, a resume is not exact, and evaluations are noisy too")
 
 
 def begin_workers(recorder: Recorder, checkpoint: Checkpoint | None) -> None:
@@ -238,6 +238,7 @@ def _learn_on(learner: Learner, config: Config, copy: Path) -> None:
     learned_from = learner.demo_digest
     if learned_from is not None and not torch.equal(learned_from, cloning.digest):
         raise ConfigError(f"{copy} is not the file that this run has learned from; put that back")
+    learner.demo_digest = cloning.digest
 
 
 def _cloning(learner: Learner, config: Config, demonstrations: Demonstrations) -> Cloning:

@@ -78,6 +78,17 @@ class Games:
         write_demonstrations(output, demonstrations, env=env, spec=self._spec)
         return demonstrations
 
+    def keep(self, output: str | Path, env: str) -> str:
+        """Write the games that had ended before an interruption; returns what became of them.
+
+        A file that exists stays: it may have more games.
+        """
+        if not self.lengths:
+            return "interrupted before the end of the first game; nothing was written"
+        if Path(output).exists():
+            return f"interrupted; {output}, which existed before, is left as it was"
+        return f"interrupted; {output} has what had ended: {self.write(output, env)}"
+
 
 def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episodes: int = 20,
                           deterministic: bool | None = None, checkpoint: str | int = "auto",
@@ -91,7 +102,8 @@ def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episod
     The games are those that `vantage.evaluate` plays with num_envs=1; on Atari only the first
     is the same. `episodes`, `deterministic`, `checkpoint`, `seed`, `trust`, `env`, `network`,
     `memory` and `algorithm` are its options. `output` appears once it is complete; after Ctrl-C
-    or an error it holds the games that had ended. ConfigError for an output that cannot be written.
+    or an error a new one holds the games that had ended. ConfigError for an output that cannot be
+    written.
     """
     objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
     check_name(output, SUFFIX)
@@ -104,8 +116,7 @@ def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episod
             _play(games, agent.model, envs, episodes, deterministic=deterministic,
                   generator=action_generator(seed))
         except BaseException:
-            if games.lengths:
-                log.warning("%s: %s", output, games.write(output, config.env.id))
+            log.warning(games.keep(output, config.env.id))
             raise
         return games.write(output, config.env.id)
 

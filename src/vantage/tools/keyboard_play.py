@@ -65,8 +65,8 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
             try:
                 _play_games(envs, keys, first, window, games, say)
             except BaseException:  # Ctrl-C, or an error of the environment: ended games are kept
-                if output is not None and games.lengths:
-                    say(f"{output}: {games.write(output, config.env.id)}")
+                if output is not None:
+                    say(games.keep(output, config.env.id))
                 raise
         if output is not None:
             say(f"{output}: {games.write(output, config.env.id)}")
