@@ -176,7 +176,7 @@ def test_ctrl_c_keeps_the_games_that_had_ended(caplog: pytest.LogCaptureFixture)
         expert.update()
     with pytest.raises(KeyboardInterrupt):
         record_demonstrations("expert", "games.safetensors", episodes=5, env=Stops)
-    assert "interrupted; games.safetensors has what had ended: 2 episodes" in caplog.text
+    assert "interrupted; games.safetensors holds the games that had ended: 2 episodes" in caplog.text
     assert read_demonstrations(Path("games.safetensors"), expert.agent.model.spec).lengths == (3, 3)
     with pytest.raises(KeyboardInterrupt):
         record_demonstrations("expert", "games.safetensors", episodes=5, env=Stops)

@@ -87,7 +87,7 @@ class Games:
             return "interrupted before the end of the first game; nothing was written"
         if Path(output).exists():
             return f"interrupted; {output}, which existed before, is left as it was"
-        return f"interrupted; {output} has what had ended: {self.write(output, env)}"
+        return f"interrupted; {output} holds the games that had ended: {self.write(output, env)}"
 
 
 def record_demonstrations(run: str | Path | Agent, output: str | Path, *, episodes: int = 20,
