@@ -194,4 +194,5 @@ def test_games_played_until_an_interrupt_are_written(on_frame: Any) -> None:
     on_frame(react)
     with pytest.raises(KeyboardInterrupt):
         play.play(Config().change(env="CartPole-v1", demonstrations="games.safetensors"), say=lines.append)
-    assert lines[2].startswith("games.safetensors: 1 episodes") and Path("games.safetensors").exists()
+    assert lines[2].startswith("interrupted; games.safetensors holds the games that had ended: 1 episodes")
+    assert Path("games.safetensors").exists()
