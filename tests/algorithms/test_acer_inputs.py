@@ -34,7 +34,8 @@ class Case:
     """A random rollout by a policy of its own, and the models of ACER, which have an LSTM."""
 
     def __init__(self, spec: EnvSpec, **options: Any) -> None:
-        self.config = vantage.configure("acer", env="CartPole-v1", memory="lstm", **SWITCHES).change(**options)
+        config = vantage.configure("acer", env="CartPole-v1", memory="lstm", **SWITCHES)
+        self.config = config.change(**options)
         self.model, self.average = (make_model(self.config.policy, spec, critic="action") for _ in range(2))
         rollout = random_rollout(self.model, T, B, masked=spec.masked)
         self.rollout = replace(rollout, behaviour=rollout.behaviour + 0.5 * torch.randn_like(rollout.behaviour))

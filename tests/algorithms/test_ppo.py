@@ -76,8 +76,8 @@ def test_the_loss_is_the_papers_step_by_step(value_clip: float | None) -> None:
 
 
 @pytest.mark.parametrize(("log_ratio", "advantage", "moves"), [
-    (0.5, 1.0, False), (0.5, -1.0, True), (-0.5, 1.0, True), (-0.5, -1.0, False), (0.1, 1.0, True), (0.1, -1.0, True),
-    (1000.0, 1.0, False)])
+    (0.5, 1.0, False), (0.5, -1.0, True), (-0.5, 1.0, True), (-0.5, -1.0, False),
+    (0.1, 1.0, True), (0.1, -1.0, True), (1000.0, 1.0, False)])
 def test_the_clip_stops_the_gradient_only_where_the_step_went_too_far(log_ratio: float, advantage: float,
                                                                       moves: bool) -> None:
     log_probs = torch.full((1, 1), log_ratio, dtype=torch.float64, requires_grad=True)

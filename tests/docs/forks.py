@@ -113,9 +113,11 @@ def serve(address: str, shorter: dict[str, str], short_seeds: str) -> None:
     end_trainings_early()
     from vantage.config.presets.measured import MEASURED
 
-    for family, defaults in MEASURED[""].items():
+    for defaults in MEASURED[""].values():
         assert isinstance(defaults.values, dict)
-        defaults.values.update({"eval_episodes": 1} | ({"image_norm_steps": 100} if family == "atari" else {}))
+        defaults.values["eval_episodes"] = 1
+        if "image_norm_steps" in defaults.values:
+            defaults.values["image_norm_steps"] = 100
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps forks
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)

@@ -62,7 +62,8 @@ def test_the_number_of_processes_does_not_matter():
 @pytest.mark.parametrize(("num_workers", "says"), [(0, None), (4, None), (3, "no effect with 6 environments")])
 def test_a_flag_that_makes_none_short_is_refused_once_the_workers_are_known(num_workers, says):
     with nullcontext() if says is None else pytest.raises(ConfigError, match=says):
-        configure("a3c", env="CartPole-v1", envs_per_worker=2, num_workers=num_workers, short_episode_steps=9)
+        configure("a3c", env="CartPole-v1", envs_per_worker=2, num_workers=num_workers,
+                  short_episode_steps=9)
 
 
 def test_evaluations_play_whole_episodes():

@@ -58,8 +58,9 @@ class Detached(PPO):
 
 
 def test_a_loss_without_a_gradient_is_named() -> None:
-    with (begun(vantage.configure(Detached, env="CartPole-v1", num_envs=2, rollout_length=8, network=lambda shape:
-                                  torch.nn.Linear(shape[0], 4), minibatch_size=16, threads=1)) as one,
+    config = vantage.configure(Detached, env="CartPole-v1", num_envs=2, rollout_length=8, threads=1,
+                               minibatch_size=16, network=lambda shape: torch.nn.Linear(shape[0], 4))
+    with (begun(config) as one,
           pytest.raises(ConfigError, match=r"the loss has no gradient.*without detach\(\)")):
         one.advance(lambda: 0)
 

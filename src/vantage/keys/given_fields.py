@@ -32,8 +32,8 @@ def given_fields(instance: Any) -> dict[str, Any]:
     Arguments are known if the class has `remembering_arguments`, not if a subclass is a dataclass
     of its own or if all fields were passed by name, as by dataclasses.replace.
     """
-    names = getattr(instance, _NAMES, ())
-    return changed_fields(instance) | {name: getattr(instance, name) for name in names}
+    given = {name: getattr(instance, name) for name in given_names(instance)}
+    return changed_fields(instance) | given
 
 
 def given_names(instance: Any) -> set[str]:

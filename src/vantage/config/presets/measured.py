@@ -78,8 +78,8 @@ _EVERY = {
         "torque. Without an entropy bonus the noise of one seed in ten ends before it swings up"),
     "MountainCarContinuous-v0": Defaults(
         {"distribution": "squashed", "entropy_coef": "piecewise:0=0.01,80%=0"},
-        "measured with a2c, results/a2c-MountainCarContinuous-v0. With a Gaussian the means of most "
-        "seeds end beyond the bounds, at full torque in every step"),
+        "measured with a2c, results/a2c-MountainCarContinuous-v0. With a Gaussian the means of "
+        "most seeds end beyond the bounds, at full torque in every step"),
     "MountainCar-v0": Defaults(
         {"num_envs": 16, "gae_lambda": 0.98, "entropy_coef": 0.01, "steps": 1_000_000},
         "measured with a2c, results/a2c-MountainCar-v0"),
