@@ -40,6 +40,8 @@ HUMAN = {"Pong": (-20.7, 14.6), "Breakout": (1.7, 30.5), "SpaceInvaders": (148.0
 """Scores of a random player and of a human: Wang et al. 2016, arXiv:1511.06581."""
 ATARI_STEPS = 10_000_000
 """Agent steps of published scores."""
+PLAIN_FLAGS = " --threads 1 --num-workers 1 --eval-every 0 --tensorboard false"
+"""Flags of most commands. A page writes FLAGS for them; results/README.md has them in full."""
 FEWEST_SEEDS = 3
 """Below that, a mean over seeds has no interval."""
 
@@ -96,7 +98,7 @@ def row(experiment: Experiment) -> list[str]:
     """The cells of a table."""
     link = f"[{experiment.commit or 'not recorded'}]({experiment.folder}/protocol.json)"
     return [experiment.env, experiment.trained, steps(experiment.steps), seeds(experiment), score(experiment),
-            published(experiment), f"`{experiment.command}`", link]
+            published(experiment), f"`{experiment.command.replace(PLAIN_FLAGS, ' FLAGS')}`", link]
 
 
 def markdown(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -114,9 +116,8 @@ def order(experiment: Experiment) -> tuple[int, str, int, str]:
 
 
 def suite_table(every: Sequence[Experiment], suite: str) -> str:
-    """All experiments of a suite; for a game, also its row among all games."""
-    games = {each.folder for each in every if each.suite == "atari" and each.env.lower() == suite}
-    own = [each for each in every if each.suite == suite or each.folder in games]
+    """All experiments of a suite. For a game these are other settings than the ones among all games."""
+    own = [each for each in every if each.suite == suite]
     titles = ["environment", "trained by", "steps", "seeds", "score", "published", "command", "commit"]
     return markdown(titles, [row(each) for each in sorted(own, key=order)])
 
