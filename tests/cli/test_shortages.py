@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from zygote import call
 
+from vantage._host.system import shortage
 from vantage.cli import entry
 from vantage.errors import EnvError
 from vantage.runtimes.child_processes import portable_error
@@ -49,6 +50,13 @@ def test_a_lack_of_the_machine_is_one_line_with_the_remedy(
     in_env.__cause__ = error
     assert run(monkeypatch, in_env) == 1 and capsys.readouterr().err.splitlines() == [line]
     assert portable_error(error).message == line.removeprefix("vantage: ")
+
+
+@pytest.mark.parametrize("error", [
+    OSError(errno.EAGAIN, "unable to lock file (error message = 'Resource temporarily unavailable')"),
+    type("Again", (Exception,), {})(os.strerror(errno.EAGAIN))], ids=["HDF5", "ZeroMQ"])
+def test_other_errors_with_the_words_of_a_lack_keep_their_traceback(error: Exception) -> None:
+    assert shortage(error) is None
 
 
 def test_a_removed_current_folder_is_named(

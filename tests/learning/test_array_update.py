@@ -68,7 +68,7 @@ def test_gradients_losses_and_metrics_are_those_of_autograd(case: str) -> None:
             model.value_norm.var.fill_(4.0)
     flat = FlatParameters(model.parameters())
     arrays = ArrayUpdates(model, flat)
-    assert arrays.serve(ppo, 36)
+    assert arrays.supports(ppo, 36)
     advantages, targets, *_ = ppo.estimate(rollout, UPDATE)
     ours = arrays.of_minibatches(ppo, rollout, advantages, targets, Pieces(8, 2, torch.Generator().manual_seed(0)),
                                  UPDATE)
@@ -104,7 +104,7 @@ def test_the_gradient_of_a2c_is_that_of_autograd(case: str) -> None:
             parameter += 0.1 * torch.randn_like(parameter)
     flat = FlatParameters(model.parameters())
     arrays = ArrayUpdates(model, flat)
-    assert arrays.serve(a2c, 36)
+    assert arrays.supports(a2c, 36)
     step = arrays.of_rollout(a2c, rollout, UPDATE)
     check(step, a2c.loss(model, rollout, UPDATE), flat)
     assert step.num_valid == rollout.valid.sum()
@@ -121,7 +121,7 @@ def check(step: StepLoss, autograd: tuple[Tensor, Mapping[str, Tensor]], flat: F
 
 
 def serves(algorithm: object, model: ActorCritic, num_steps: int) -> bool:
-    return ArrayUpdates(model, FlatParameters(model.parameters())).serve(algorithm, num_steps)
+    return ArrayUpdates(model, FlatParameters(model.parameters())).supports(algorithm, num_steps)
 
 
 @pytest.mark.parametrize("policy", [{"memory": "gru"}, {"norm": "layer"}, {"activation": "elu"}, {"hidden": (400, 300)},
@@ -158,12 +158,12 @@ def test_weights_that_are_frozen_or_moved_between_updates_are_noticed() -> None:
     flat = FlatParameters(model.parameters())
     arrays = ArrayUpdates(model, flat)
     rollout = random_rollout(model, 9, 4)
-    assert arrays.serve(A2C(), 36)
+    assert arrays.supports(A2C(), 36)
     flat.move(torch.zeros_like(flat.vector), torch.full_like(flat.vector, torch.nan))
     arrays.of_rollout(A2C(), rollout, UPDATE)
     assert model.value_head.weight.grad is not None and model.value_head.weight.grad.isfinite().all()
     model.value_head.requires_grad_(False)
-    assert not arrays.serve(A2C(), 36)
+    assert not arrays.supports(A2C(), 36)
 
 
 @pytest.mark.parametrize("algo", ["ppo", "a2c"])
@@ -172,7 +172,7 @@ def test_weights_after_updates_are_those_of_autograd_but_for_rounding(
     vectors = []
     for written_out in (True, False):
         if not written_out:
-            monkeypatch.setattr(ArrayUpdates, "serve", lambda *_: False)
+            monkeypatch.setattr(ArrayUpdates, "supports", lambda *_: False)
         config = vantage.configure(algo, env="CartPole-v1", num_envs=2, rollout_length=32, threads=1, num_workers=1)
         with begun(config) as one:
             one.advance(lambda: 0)

@@ -145,7 +145,7 @@ def test_gradients_in_numpy_have_the_intrinsic_advantages_too(
 
     served = weights()
     with monkeypatch.context() as patch:
-        patch.setattr(ArrayUpdates, "serve", lambda *_: False)
+        patch.setattr(ArrayUpdates, "supports", lambda *_: False)
         torch.testing.assert_close(weights(), served, rtol=1e-3, atol=1e-4)
     assert not torch.allclose(weights(intrinsic_coef=0.0), served, rtol=1e-3, atol=1e-4)
 

@@ -15,6 +15,7 @@ import vantage
 from vantage.learning.learner_state import load_tensors, tensors_of
 from vantage.learning.minibatches import by_current_policy
 from vantage.models.normalization import PixelNormalizer
+from vantage.runtimes.acting_state import acting_tensors, restore_acting
 from vantage.runtimes.actor_learner import ActorLearner
 
 PICTURES: dict[str, Any] = {"env": "tiny:Picture", "num_envs": 3, "rollout_length": 8, "threads": 1, "norm": "layer",
@@ -64,7 +65,7 @@ def fail_unless_six(inputs: torch.Tensor) -> None:
 
 def test_a_past_rollout_has_its_stacks_and_a_new_one_is_not_evaluated_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with pictures(past_rollouts=2, epochs=1) as one, pictures(past_rollouts=2, epochs=1) as resumed:
-        assert resumed.restore_acting(one.acting_tensors()) == []
+        assert restore_acting(resumed, acting_tensors(one)) == []
         resumed.model.load_state_dict(one.model.state_dict())
         for learner in (one, resumed):
             (rollout,), _ = learner.collect()

@@ -20,6 +20,7 @@ from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
 from vantage.models.build import make_model
 from vantage.runs.checkpoint import load_latest, save
+from vantage.runtimes.acting_state import acting_tensors, restore_acting
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
 
@@ -247,11 +248,11 @@ def test_crafted_past_rollouts_are_collected_again(change: dict[str, dict[str, T
     with begun(config) as one:
         for _ in range(2):
             one.advance(lambda: 0)
-        saved = one.acting_tensors()
+        saved = acting_tensors(one)
     with begun(config) as other:
-        assert not other.restore_acting(saved) and other.num_past == 2 * B
+        assert not restore_acting(other, saved) and other.num_past == 2 * B
         (group, tensors), = change.items()
-        (note,) = other.restore_acting(saved | {group: saved[group] | tensors if tensors else {}})
+        (note,) = restore_acting(other, saved | {group: saved[group] | tensors if tensors else {}})
         assert "collected again" in note and other.num_past == 0
         other.advance(lambda: 0)
 

@@ -194,6 +194,10 @@ def test_the_networks_of_all_parts_are_named() -> None:
     assert networks_in_words(policy, replace(spec, obs=spec.obs["sign"])) == "my:Net, then gru of 8"
     policy = PolicyConfig(network="my:Net", separate=True, critic_obs="eye")  # the actor has no image
     assert networks_in_words(policy, spec) == "my:Net for sign, my:Net for eye of the critic alone"
+    both = EnvSpec({**spec.obs, "left": ArraySpec("vector", (2,)), "right": ArraySpec("vector", (2,))}, spec.action)
+    policy = PolicyConfig(network="my:Net", separate=True, critic_obs="left,right", torsos="joint")
+    joined = "my:Net for eye, mlp for sign, mlp for left and right of the critic alone"
+    assert networks_in_words(policy, both) == joined, "the critic sees the image too"
 
 
 @pytest.mark.parametrize(("name", "norm", "message"), [

@@ -24,7 +24,7 @@ from vantage.keys.fields import plain
 from vantage.runs import tracking
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
-from vantage.runs.tracking import Tracker
+from vantage.runs.tracking import Tracker, mlflow_name
 
 CLIENT = '''
 """A client that writes its calls to calls.jsonl, and fails as the environment variable FAULT says."""
@@ -173,6 +173,15 @@ def track_two_sessions(name: str) -> str:
         tracker.log(step, {"seconds": 1.0, "rollout/ep_rew_mean": step / 10})
         tracker.close({"status": "done", "steps": step})
     return str(json.loads(Path("tracker.json").read_text())[name])
+
+
+@pytest.mark.parametrize(("name", "accepted"), [
+    ("rollout/ep_rew_mean", "rollout/ep_rew_mean"), ("my/acc%", "my/acc_"), ("my/x, y (z)", "my/x_ y _z_"),
+    ("info/../a//b", "info/_/a/_/b"), ("größe", "größe")])
+def test_any_metric_has_a_name_that_mlflow_accepts(name: str, accepted: str) -> None:
+    utils = pytest.importorskip("mlflow.utils.validation", reason="pip install 'vantage-rl[mlflow]'")
+    assert mlflow_name(name) == accepted
+    utils._validate_metric_name(accepted)
 
 
 @pytest.mark.filterwarnings("ignore")  # of the client

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import vantage
 from vantage.errors import ConfigError
+from vantage.runtimes.acting_state import all_tensors
 from vantage.runtimes.actor_learner import ActorLearner
 
 RELAY = "pettingzoo_envs:Relay"
@@ -90,7 +91,7 @@ def test_nothing_is_learned_from_the_rows_of_agents_that_have_left(algo: str, op
             rollout.actions[left] = action
             for _ in actor_learner.updates([rollout], 0):
                 pass
-            groups = actor_learner.tensors()
+            groups = all_tensors(actor_learner)
             return {f"{group}/{name}": tensor for group in {"model", "optimizer", "curiosity"} & groups.keys()
                     for name, tensor in groups[group].items()}
 

@@ -213,3 +213,13 @@ def test_networks_of_workers_are_on_their_gpus_and_the_shared_weights_on_the_cpu
                        if gpus == 1 else "cuda:0,cuda:1", eval_every=2_000, eval_episodes=20, shared_statistics=False)
     *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.status == "done" and load_named(tmp_path / "run", "best").state["progress"]["best_return"] > 0.9
+
+
+def test_a_worker_whose_configuration_cannot_work_is_not_replaced(tmp_path: Path) -> None:
+    trainer = vantage.Trainer(configure(steps=10**9, log_every_seconds=0.1), run=tmp_path / "run")
+    while next(trainer).step == 0:
+        pass
+    run = trainer._session.run
+    with pytest.raises(ConfigError, match="rollouts of another shape"):
+        run._lose(0, ConfigError("rollouts of another shape"))
+    trainer.close()

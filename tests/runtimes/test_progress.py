@@ -44,6 +44,7 @@ def test_numbers_of_the_last_infos_are_logged_by_their_mean_over_the_window() ->
         assert found == {"rollout/success_rate": 0.5, "rollout/info/coins": 4.0}
     many = {f"n{i:02}": i for i in range(40)} | {"is_success": 1, "": 2, "a" * 65: 3}
     assert list(numbers_of(many)) == ["is_success", *(f"n{i:02}" for i in range(31))]
+    assert numbers_of({0: 1.0, "log": {1: 2.0, "kept": 3.0}}) == {"kept": 3.0}, "names are texts"
 
 
 @pytest.mark.parametrize(("info", "says"), [

@@ -149,6 +149,8 @@ def test_torchrun_is_for_data_parallel_ranks(monkeypatch: pytest.MonkeyPatch) ->
         next(vantage.Trainer(vantage.configure("a3c", env="CartPole-v1"), run="run"))
     runtime = training._with_torchrun(configure(num_workers=0, device="cuda")).runtime
     assert (runtime.num_workers, runtime.device) == (4, "cuda:0,cuda:1,cuda:0,cuda:1")
+    with pytest.raises(ConfigError, match="num_workers=4: num_envs=6 cannot be divided evenly"):
+        training._resumed_config(configure(num_workers=4, num_envs=6), None, False, None)
 
 
 def test_an_environment_of_another_rank_that_raises_ends_the_run_with_a_checkpoint(tmp_path: Path) -> None:
@@ -185,7 +187,7 @@ def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
     reports = vantage.Trainer.resume(run)
     reached = next(reports).step
     assert reached > stopped
-    note = "process 2: the checkpoint follows an error or interrupt, so its environments begin new episodes"
+    note = "process 2: the checkpoint has no state of this process's environments, so they begin new episodes"
     assert note in caplog.messages
     children()[0].kill()
     reports.close()

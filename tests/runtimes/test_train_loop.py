@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +15,12 @@ import torch
 from stopping import stop_after
 
 import vantage
-from vantage.errors import ConfigError
+from vantage.errors import CheckpointError, ConfigError
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter, read_metrics
+from vantage.runtimes import session
 from vantage.runtimes.evaluator import EvaluationResult
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder
@@ -223,3 +225,23 @@ if __name__ == "__main__":
     assert subprocess.run([sys.executable, "program.py"], cwd=tmp_path, timeout=60).returncode == 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
     assert load_latest(tmp_path / "run").step > 0
+
+
+def test_runs_that_fail_at_the_end_of_the_program_keep_none_from_being_saved(
+        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    closed = []
+
+    def training(error: Exception | None) -> Generator[None]:
+        try:
+            yield
+        finally:
+            closed.append(error)
+            if error is not None:
+                raise error
+
+    unfinished = [training(error) for error in (CheckpointError("no space"), None, ValueError("executing"), None)]
+    for each in unfinished:
+        next(each)
+    monkeypatch.setattr(session, "_UNFINISHED", unfinished)
+    session._close_unfinished()
+    assert len(closed) == 4 and caplog.messages == ["a run could not be saved at the end of the program: no space"]

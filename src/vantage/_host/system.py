@@ -80,7 +80,10 @@ def shortage(error: BaseException) -> str | None:
             limits = f" (`ulimit -v` allows {limit >> 20:,} MiB)"
         return (f"not enough memory{limits}; free memory or raise the limit, or give fewer "
                 "--num-envs or --num-workers, a smaller network or a smaller --replay-size")
-    if os.strerror(errno.EAGAIN) in text or "start new thread" in text:
+    # The words of EAGAIN are also those of a timeout of ZeroMQ, and amid those of HDF5 on locks.
+    cannot_start = (isinstance(error, OSError | RuntimeError)
+                    and text.endswith(os.strerror(errno.EAGAIN)))
+    if cannot_start or "start new thread" in text:
         return ("no more processes or threads can start; raise `ulimit -u`, or give fewer "
                 "--num-workers or --threads")
     modules = [frame.f_globals.get("__name__", "")

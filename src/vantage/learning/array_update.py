@@ -44,8 +44,8 @@ class ArrayUpdates:
             self._mlp = MlpArrays(self._model) if fits(self._model) else None
         return self._mlp
 
-    def serve(self, algorithm: object, num_steps: int) -> bool:
-        """Whether they are those of `algorithm`'s loss on `num_steps` steps.
+    def supports(self, algorithm: object, num_steps: int) -> bool:
+        """Whether these are the gradients of `algorithm`'s loss on `num_steps` steps.
 
         A subclass may have a loss of its own, which is left to autograd.
         """

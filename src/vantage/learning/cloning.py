@@ -21,9 +21,11 @@ from vantage._host.seeding import derive_seed
 from vantage.algorithms.losses import masked_mean
 from vantage.envs.reader import WHOLE
 from vantage.errors import NonFiniteError
+from vantage.learning.act_inputs import as_tensor
 from vantage.learning.config import OptimizerConfig
 from vantage.learning.demonstrations import Demonstrations
 from vantage.learning.gradients import backward, clip_gradient
+from vantage.learning.modules import copy_of
 from vantage.learning.optimizers import make_optimizer
 from vantage.learning.weights import FlatParameters
 from vantage.models.actor_critic import ActorCritic
@@ -69,8 +71,7 @@ class Cloning:
         self.demonstrations = demonstrations
         self.digest = torch.tensor([*demonstrations.digest], dtype=torch.uint8)
         self._model = model
-        self._obs = {name: torch.from_numpy(np.require(part, requirements=["C", "W"]))
-                     for name, part in demonstrations.obs.items()}
+        self._obs = {name: as_tensor(part) for name, part in demonstrations.obs.items()}
         self._actions = _in_policy_units(model, demonstrations)
         masks = demonstrations.masks
         self._masks = None if masks is None else torch.from_numpy(masks)
@@ -98,8 +99,8 @@ class Cloning:
         optimizer = make_optimizer(OptimizerConfig(optimizer="adam"), weights.vector)
         best = self._losses()
         before = best
-        kept = self._copy()
-        kept_pass = 0
+        best_state = copy_of(self._model)
+        best_pass = 0
         number = 0
         for number in range(1, passes + 1):
             order = torch.randperm(len(self._learned), generator=self._generator)
@@ -113,11 +114,11 @@ class Cloning:
             losses = self._losses()
             if losses[-1] < best[-1]:
                 best = losses
-                kept = self._copy()
-                kept_pass = number
-            elif number - kept_pass >= PATIENCE:
+                best_state = copy_of(self._model)
+                best_pass = number
+            elif number - best_pass >= PATIENCE:
                 break
-        self._model.load_state_dict(kept)
+        self._model.load_state_dict(best_state)
         metrics = {"demo/loss": best[0]}
         words = f"loss {before[0]:.4g} to {best[0]:.4g}"
         if self.num_held_out:
@@ -198,9 +199,6 @@ class Cloning:
         total = sum(loss * steps for loss, steps in zip(losses, num_steps, strict=True))
         return total / sum(num_steps)
 
-    def _copy(self) -> dict[str, Tensor]:
-        return {name: tensor.clone() for name, tensor in self._model.state_dict().items()}
-
 
 def _in_policy_units(model: ActorCritic, demonstrations: Demonstrations) -> Tensor:
     """The actions as the policy chooses them: scaled as the run scales them."""
@@ -209,5 +207,4 @@ def _in_policy_units(model: ActorCritic, demonstrations: Demonstrations) -> Tens
     if action.dtype == "int64":
         return torch.from_numpy(np.require(actions, np.int64, ["C", "W"]))
     centre, half_width = action.scale
-    scaled = ((actions - centre) / half_width).astype(np.float32)
-    return torch.from_numpy(np.require(scaled, requirements=["C", "W"]))
+    return as_tensor((actions - centre) / half_width)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vantage.errors import NonFiniteError
 from vantage.models.actor_critic import ActorCritic
-from vantage.types import Obs
+from vantage.types import Obs, map_parts
 
 _MOST_NAMED = 3
 _LAYERS = ("its parameters and the observations are finite, so look for a division by 0, a logarithm "
@@ -29,14 +29,13 @@ def check_actions(actions: np.ndarray, model: ActorCritic, obs: Obs, row: int | 
     if np.isfinite(actions).all():
         return
     if row is not None:
-        obs = ({name: part[row] for name, part in obs.items()} if isinstance(obs, Mapping)
-               else obs[row])
+        obs = map_parts(lambda part: part[row], obs)
     raise NonFiniteError(f"the policy gave the action {actions[~np.isfinite(actions)][0]:g}: "
                          f"{cause(model, obs) or _LAYERS}")
 
 
 def cause(model: ActorCritic, obs: Obs, outputs: Tensor | None = None) -> str:
-    """What is not finite of the parameters, the observations or, last, `outputs`; '' if nothing."""
+    """Which parameters, observations or, last, `outputs` are not finite; '' if all are."""
     names = [name for name, part in model.named_parameters() if not torch.isfinite(part).all()]
     # A buffer may be infinite: bounds of actions, masks of attention.
     names += [name for name, part in model.named_buffers() if torch.isnan(part).any()]

@@ -27,7 +27,13 @@ from vantage.learning.curiosity import add_to, make_curiosity
 from vantage.learning.finite import with_cause
 from vantage.learning.gradients import OwnWeights, backward
 from vantage.learning.minibatches import Pieces, by_current_policy, minibatches
-from vantage.learning.modules import Buffers, critic_of, make_module, parameters_of
+from vantage.learning.modules import (
+    Buffers,
+    critic_of,
+    make_module,
+    parameters_of,
+    restored_on_error,
+)
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.step_metrics import LOSS, Number, StepLoss, StepMetrics, check_finite, means
 from vantage.learning.value_targets import ValueTargets
@@ -104,31 +110,14 @@ class Learner:
         if values is not None and values.begins():
             self._record_targets(rollout, step)
             values.follow(self.sink, self.config.algo)
-        buffers_before = None if self.buffers is None else self.buffers.read()
-        ema_before = None if self.ema is None else self.ema.vector.clone()
         try:
-            if self.needs.reuse is not None:
-                metrics = self._update_in_minibatches(self._prepared(rollout, step), step,
-                                                      self.needs.reuse)
-            else:
-                steps = StepMetrics(self.flat.vector.device)
-                if self._written_out(rollout, step):
-                    loss = self.arrays.of_rollout(cast(A2C, self.config.algorithm),
-                                                  self._prepared(rollout, step),
-                                                  self._coefficients(step))
+            with restored_on_error(self.buffers, None if self.ema is None else self.ema.vector):
+                if self.needs.reuse is not None:
+                    metrics = self._update_in_minibatches(self._prepared(rollout, step), step,
+                                                          self.needs.reuse)
                 else:
-                    loss = self._backward(self._demo_loss(step),
-                                          self.loss(rollout, step, replayed=replayed),
-                                          rollout.valid)
-                steps.add(self._move(loss, "rewards", rollout.rewards, step))
-                metrics = means(steps.read())
-        except BaseException as error:
-            if self.buffers is not None and buffers_before is not None:
-                self.buffers.merge(buffers_before.unsqueeze(0))
-            if self.ema is not None and ema_before is not None:
-                self.ema.vector.copy_(ema_before)
-            if not isinstance(error, NonFiniteError):
-                raise
+                    metrics = self._update_once(rollout, step, replayed=replayed)
+        except NonFiniteError as error:
             raise with_cause(error, self.model, rollout.obs, rollout.behaviour) from None
         if self.buffers is not None and self.sink.num_ranks > 1:
             self.buffers.merge(self.sink.all_gather(self.buffers.read()))
@@ -141,6 +130,18 @@ class Learner:
         if rollout.activation_cache is not None:
             rollout.activation_cache.clear()  # of the weights before this update
         return metrics
+
+    def _update_once(self, rollout: Rollout, step: int, *, replayed: bool) -> dict[str, float]:
+        """Take one gradient step on all of `rollout`; returns its metrics."""
+        if self._uses_arrays(rollout, step):
+            loss = self.arrays.of_rollout(cast(A2C, self.config.algorithm),
+                                          self._prepared(rollout, step), self._coefficients(step))
+        else:
+            loss = self._backward(self._demo_loss(step),
+                                  self.loss(rollout, step, replayed=replayed), rollout.valid)
+        steps = StepMetrics(self.flat.vector.device)
+        steps.add(self._move(loss, "rewards", rollout.rewards, step))
+        return means(steps.read())
 
     @torch.enable_grad()
     def loss(self, rollout: Rollout, step: int, *,
@@ -203,7 +204,7 @@ class Learner:
         algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
         pieces = Pieces(reuse.minibatch_size, reuse.epochs, self.minibatch_generator,
                         self.sink.rank, self.sink.num_ranks)
-        if self._written_out(rollout, update.step):
+        if self._uses_arrays(rollout, update.step):
             yield from self.arrays.of_minibatches(cast(PPO, algorithm), rollout, advantages,
                                                   targets, pieces, update)
             return
@@ -211,10 +212,10 @@ class Learner:
             yield self._backward(self._demo_loss(update.step),
                                  algorithm.loss(self.model, minibatch, update), minibatch.valid)
 
-    def _written_out(self, rollout: Rollout, step: int) -> bool:
+    def _uses_arrays(self, rollout: Rollout, step: int) -> bool:
         """Whether `arrays` compute the gradient of the loss on `rollout`."""
         return (self.module is None and self._demo_coef(step) == 0
-                and self.arrays.serve(self.config.algorithm, rollout.rewards.numel()))
+                and self.arrays.supports(self.config.algorithm, rollout.rewards.numel()))
 
     def _demo_coef(self, step: int) -> float:
         return 0.0 if self.cloning is None else self.config.at("demo_coef", step)

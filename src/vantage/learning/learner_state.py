@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from vantage.learning.cloning import DEMONSTRATIONS
 from vantage.learning.learner import Learner
-from vantage.learning.modules import load_module
+from vantage.learning.modules import copy_of, load_module
 from vantage.learning.weights import EMA
 
 
@@ -58,11 +58,9 @@ def load_tensors(learner: Learner, tensors: Mapping[str, Mapping[str, Tensor]]) 
 
 def policy_tensors(learner: Learner) -> dict[str, dict[str, Tensor]]:
     """Copies of what a policy needs, as groups of `tensors_of`: model and rewards."""
-    copies = {"model": {name: tensor.clone() for name, tensor in
-                        learner.policy.state_dict().items()}}
+    copies = {"model": copy_of(learner.policy)}
     if learner.reward_normalizer is not None:
-        rewards = learner.reward_normalizer.state_dict()
-        copies["rewards"] = {name: tensor.clone() for name, tensor in rewards.items()}
+        copies["rewards"] = copy_of(learner.reward_normalizer)
     return copies
 
 

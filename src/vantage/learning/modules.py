@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 
 import torch
@@ -12,6 +13,11 @@ from vantage._host.seeding import derive_seed
 from vantage.errors import ConfigError
 from vantage.learning.config import LearningConfig
 from vantage.models.actor_critic import ActorCritic
+
+
+def copy_of(module: nn.Module) -> dict[str, Tensor]:
+    """A copy of the module's tensors by name."""
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
 
 
 def make_module(config: LearningConfig, model: ActorCritic) -> nn.Module | None:
@@ -108,3 +114,18 @@ def parameters_of(*modules: nn.Module | None) -> list[nn.Parameter]:
     """The parameters of all modules in order, each once."""
     present = [module.parameters() for module in modules if module is not None]
     return list(dict.fromkeys(chain.from_iterable(present)))
+
+
+@contextmanager
+def restored_on_error(buffers: Buffers | None, averaged: Tensor | None) -> Iterator[None]:
+    """After an exception, `buffers` and `averaged` weights are those before the context."""
+    buffers_before = None if buffers is None else buffers.read()
+    averaged_before = None if averaged is None else averaged.clone()
+    try:
+        yield
+    except BaseException:
+        if buffers is not None and buffers_before is not None:
+            buffers.merge(buffers_before.unsqueeze(0))
+        if averaged is not None and averaged_before is not None:
+            averaged.copy_(averaged_before)
+        raise

@@ -54,7 +54,8 @@ def group_parts(policy: PolicyConfig, spec: EnvSpec) -> tuple[Group, ...]:
     """
     of_critic = critic_places(policy, spec)
     shared = [place for place in range(len(spec.parts)) if place not in of_critic]
-    return (*_groups(policy, spec.parts, shared), *_groups(policy, spec.parts, of_critic))
+    return (*_groups(policy, spec, shared, critic=False),
+            *_groups(policy, spec, of_critic, critic=True))
 
 
 def critic_places(policy: PolicyConfig, spec: EnvSpec) -> list[int]:
@@ -62,10 +63,17 @@ def critic_places(policy: PolicyConfig, spec: EnvSpec) -> list[int]:
     return [place for place, key in enumerate(spec.keys) if is_part(key, policy.critic_parts)]
 
 
-def _groups(policy: PolicyConfig, parts: Sequence[ArraySpec],
-            chosen: Sequence[int]) -> Iterator[Group]:
-    """The inputs that the `chosen` parts form."""
-    beside_image = any(parts[place].kind == "image" for place in chosen)
+def _beside_image(policy: PolicyConfig, spec: EnvSpec, *, critic: bool) -> bool:
+    """An image is among the parts that the actor, or the critic, sees."""
+    unseen = () if critic else critic_places(policy, spec)
+    return any(part.kind == "image" for place, part in enumerate(spec.parts) if place not in unseen)
+
+
+def _groups(policy: PolicyConfig, spec: EnvSpec, chosen: Sequence[int], *,
+            critic: bool) -> Iterator[Group]:
+    """The inputs that the `chosen` parts form; with `critic` these are for the critic alone."""
+    parts = spec.parts
+    beside_image = _beside_image(policy, spec, critic=critic)
     joint: list[int] = []
     members: list[list[int]] = []
     for place in chosen:
@@ -231,8 +239,7 @@ def networks_in_words(policy: PolicyConfig, spec: EnvSpec) -> str:
     torsos = []
     of_critic = critic_places(policy, spec)
     for group in group_parts(policy, spec):
-        beside_image = any(part.kind == "image" for place, part in enumerate(spec.parts)
-                           if place not in of_critic or group.places[0] in of_critic)
+        beside_image = _beside_image(policy, spec, critic=group.places[0] in of_critic)
         name = torso_name(policy.network, group.spec, beside_image=beside_image)
         if spec.keys:
             keys = [spec.keys[place] for place in sorted(group.places)]

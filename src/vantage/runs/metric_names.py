@@ -71,8 +71,8 @@ def numbers_of(info: Mapping[str, Any]) -> dict[str, float]:
     numbers = {}
     for name, value in {**more, **info}.items():
         single = value.item() if getattr(value, "size", 0) == 1 else value
-        if (isinstance(single, bool | int | float) and abs(single) <= _LARGEST_NUMBER
-                and name not in _NO_METRICS
+        if (isinstance(name, str) and name not in _NO_METRICS
+                and isinstance(single, bool | int | float) and abs(single) <= _LARGEST_NUMBER
                 and name.isprintable() and 0 < len(name) <= _LONGEST_NAME):
             numbers[name] = float(single)
     return {name: numbers[name] for name in _first_names(numbers)}
@@ -86,7 +86,7 @@ class SuccessNote:
 
     def __call__(self, info: Mapping[str, Any]) -> str:
         """What is wrong in the `info` of an episode's last step, once; '' otherwise."""
-        new = info.keys() - self._seen
+        new = {name for name in info if isinstance(name, str)} - self._seen
         if not new or len(self._seen) > _MOST_NUMBERS:
             return ""
         self._seen |= new

@@ -107,7 +107,9 @@ class Mlflow:
     def log(self, step: int, time: float, values: Mapping[str, float]) -> None:
         from mlflow.entities import Metric
 
-        metrics = [Metric(key, value, int(1000 * time), step) for key, value in values.items()]
+        milliseconds = int(1000 * time)
+        metrics = [Metric(mlflow_name(name), value, milliseconds, step)
+                   for name, value in values.items()]
         self._client.log_batch(self.id, metrics=metrics)
 
     def close(self, step: int, summary: Mapping[str, Any]) -> None:
@@ -119,6 +121,12 @@ class Mlflow:
                 self._client.set_tag(self.id, f"summary.{key}", value)
         statuses = {"done": "FINISHED", "interrupted": "KILLED"}
         self._client.set_terminated(self.id, statuses.get(summary["status"], "FAILED"))
+
+
+def mlflow_name(name: str) -> str:
+    """`name` in characters that MLflow accepts: a single other name makes a whole batch fail."""
+    parts = [re.sub(r"[^\w.\-: ]", "_", part) for part in name.split("/")]
+    return "/".join("_" if part in ("", ".", "..") else part for part in parts)
 
 
 CLIENTS: Mapping[str, Callable[..., Client]] = {"wandb": Wandb, "mlflow": Mlflow}

@@ -48,7 +48,7 @@ def check_state(state: Mapping[str, Any]) -> None:
 
 
 def read_spec(values: Any) -> EnvSpec:
-    """The spec that `EnvSpec.to_json` wrote."""
+    """The spec in the JSON that `spec_to_json` wrote; ValueError if it is not valid."""
     try:
         spec = spec_from_json(values)
         shapes = [part.shape for part in spec.parts]

@@ -1,4 +1,7 @@
-"""`ActorLearner`: environments, policy and learner of one process, as every runtime uses them."""
+"""`ActorLearner`: environments, policy and learner of one process, as every runtime uses them.
+
+Its tensors for checkpoints are in `acting_state`.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from vantage._host.seeding import derive_seed, restore_generator
+from vantage._host.seeding import derive_seed
 from vantage._host.system import FreedMemory, free_memory
 from vantage.config.config import Config
 from vantage.envs.make import make_environments
 from vantage.errors import ConfigError
 from vantage.learning.collect import Position, check_rollouts, collect, empty_rollout, join_rollouts
 from vantage.learning.learner import Learner
-from vantage.learning.learner_state import tensors_of
 from vantage.learning.own_state import own_state
 from vantage.learning.replay import Replay
-from vantage.learning.running_statistics import discounted_sums, observe
+from vantage.learning.running_statistics import observe
 from vantage.learning.self_play import SelfPlay
-from vantage.runs.compatibility import check_policy_state, restoring
 from vantage.runtimes.machine import resolve_device
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.runtimes.startup import lost_in_words, new_model, next_episodes
-from vantage.types import Rollout, State
+from vantage.runtimes.startup import new_model
+from vantage.types import Rollout
 
 
-def replay_share(workers: int = 1) -> int:
+def replay_share(workers: int) -> int:
     """Largest replay of one worker in bytes; all `workers` may take half of the free memory."""
     return free_memory() // (2 * workers)
 
@@ -46,7 +46,9 @@ class ActorLearner:
     def __init__(self, config: Config, *, worker: int = 0, index: int = 0,
                  shared: SharedWeights | None = None, replay_bytes: int | None = None) -> None:
         self.config = config
-        self._replay_bytes = replay_share() if replay_bytes is None else replay_bytes
+        if replay_bytes is None:
+            replay_bytes = replay_share(config.num_processes)
+        self._replay_bytes = replay_bytes
         device = config.runtime.device
         devices = (resolve_device(config) if device == "auto" else device).split(",")
         self.device = torch.device(devices[worker % len(devices)])
@@ -98,10 +100,10 @@ class ActorLearner:
         if self.self_play is not None and not self.self_play.past:
             self.self_play.join()
         first = self.envs.restart(self.config.run.seed, episodes)
-        self._act_from(Position.after(first, state, self.device))
+        self.act_from(Position.after(first, state, self.device))
 
-    def _act_from(self, position: Position) -> None:
-        """Continue from `position`, with empty replays."""
+    def act_from(self, position: Position) -> None:
+        """Continue acting from `position`, with empty replays."""
         self.position = position
         self._after = position
         needs = self.learner.needs.replay
@@ -205,96 +207,6 @@ class ActorLearner:
                 self.hogwild.pull()
             sample = join_rollouts([replay.sample(rollout, generator) for rollout in rollouts])
             yield self.learner.update(sample, step, replayed=True)
-
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """The tensors of a checkpoint: the learner's and `acting_tensors`."""
-        return tensors_of(self.learner) | self.acting_tensors()
-
-    def acting_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """The policy's state, the random generators, and snapshots of the environments."""
-        tensors = {"acting": {f"state_{i}": tensor for i, tensor in enumerate(self.position.state)}}
-        tensors["acting"]["generator"] = self.generator.get_state()
-        tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
-        tensors["acting"]["learner_generator"] = self.learner.generator.get_state()
-        tensors["acting"]["episode"] = torch.tensor(self.envs.episode)
-        tensors["acting"] |= discounted_sums(self.learner)
-        if self.self_play is not None:
-            tensors["self_play"] = self.self_play.tensors()
-        if self.exact:
-            if self.past is not None:
-                tensors |= {f"past_{name}": group for name, group in self.past.tensors().items()}
-            snapshot = self.envs.snapshot()
-            tensors["envs"] = {name: torch.from_numpy(np.asarray(array, order="C"))
-                               for name, array in snapshot.items()}
-        return tensors
-
-    def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]],
-                       episode: int = 0) -> list[str]:
-        """Continue from where `acting_tensors` was called.
-
-        With other environments than then, their episodes begin from number `episode` at least.
-        Returns notes on what was not restored. CheckpointError for tensors of another form.
-        """
-        with restoring((LookupError, OverflowError, RuntimeError, TypeError, ValueError)):
-            acting = tensors["acting"]
-            notes: list[str] = []
-            if not restore_generator(self.generator, acting["generator"]):
-                notes.append(f"the checkpoint is not of a run on {self.device.type}: random draws "
-                             "begin anew, so this resume is not exact")
-            self.replay_generator.set_state(acting["replay_generator"])
-            restore_generator(self.learner.generator, acting["learner_generator"])
-            episodes = next_episodes(tensors, self.envs.num_envs, least=episode)
-            saved = {key: x.numpy() for key, x in tensors.get("envs", {}).items()}
-            if saved and len(saved["episode"]) != self.envs.num_envs:
-                self.begin(episodes)
-                return [*notes, "the checkpoint has other environments in each process: all begin "
-                        "a new episode"]
-            state = self._policy_state(acting)
-            if self.self_play is not None:
-                self.self_play.load(tensors["self_play"])
-                self.self_play.replays = bool(saved)
-            first = (self.envs.reset(saved) if saved else
-                     self.envs.restart(self.config.run.seed, episodes))
-            if self.self_play is not None:
-                self.self_play.replays = False
-            if not saved:
-                notes.append("the checkpoint follows an error or interrupt, so every environment "
-                             "begins a new episode")
-            elif first.lost:
-                notes.append(lost_in_words(first.lost, self.envs))
-            for name, sums in discounted_sums(self.learner).items() if saved else ():
-                sums.copy_(acting[name])
-            self._act_from(Position.after(first, state, self.device))
-            return [*notes, *self._restore_past(tensors)] if saved else notes
-
-    def _policy_state(self, acting: Mapping[str, Tensor]) -> State:
-        """The policy's state in `acting`. ValueError if it does not fit the model."""
-        numbers = sorted(int(name.removeprefix("state_")) for name in acting
-                         if name.startswith("state_"))
-        state = tuple(acting[f"state_{number}"].to(self.device) for number in numbers)
-        check_policy_state(state, self.model.initial_state(self.envs.num_envs))
-        return state
-
-    def _restore_past(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
-        if self.past is None:
-            return []
-        groups = {name.removeprefix("past_"): group for name, group in tensors.items()
-                  if name.startswith("past_")}
-        try:
-            if not groups:
-                raise ValueError("it has none")
-            in_update = self.envs.num_envs * self.config.runtime.rollouts_per_update
-            self.past.load(groups.items(), multiple=in_update)
-            if self.past.rollouts:
-                like = empty_rollout(self.model, self.position, self.rollout_length, values=True,
-                                     same_step=self.envs.same_step)
-                past = self.past.all(like)
-                if past.stacks is not None:
-                    self.past.set_stacks(self.model.stacks(past.obs, past.is_first, past.state))
-        except (KeyError, OverflowError, RuntimeError, ValueError) as error:
-            return ["the past rollouts of the checkpoint do not fit past_rollouts, so they are "
-                    f"collected again: {error}; this resume is not exact"]
-        return []
 
     def close(self) -> None:
         self.envs.close()

@@ -77,7 +77,7 @@ def _describe(exitcode: int) -> str:
     causes = {0: ", as where a simulator calls exit()",
               1: "; a script that trains with worker processes must do so under "
                  "if __name__ == '__main__'"}
-    return f"with exit status {exitcode}{causes.get(exitcode, '')}"
+    return f"{ended_by(exitcode)}{causes.get(exitcode, '')}"
 
 
 def start(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> Process:

@@ -25,7 +25,7 @@ from vantage.learning.gradients import OwnWeights, clip_with_norm
 from vantage.learning.learner import Learner
 from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
-from vantage.runtimes.shared_metrics import SharedMetrics
+from vantage.runtimes.shared_metrics import SharedMetrics, weighted_mean
 
 NAP_SECONDS = 0.0005
 """Seconds between two checks whether gloo is done."""
@@ -79,10 +79,7 @@ class RankWeights(GradientSink):
             numbers = self.all_gather(self._metrics.row(num_valid, loss, metrics))
         counts, loss, means = self._metrics.means(numbers)
         metrics |= means
-        total = max(1.0, sum(counts))
-        mean = rows[0][:size].mul_(counts[0] / total)
-        for row, count in zip(rows[1:], counts[1:], strict=True):
-            mean.add_(row[:size], alpha=count / total)
+        mean = weighted_mean([row[:size] for row in rows], counts)
         means_of_ranks = self._exchange([mean] * self.num_ranks, self._sizes)
         norm = math.sqrt(sum(torch.linalg.vector_norm(part).double().square().item()
                              for part in means_of_ranks))

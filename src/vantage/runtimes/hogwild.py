@@ -19,7 +19,7 @@ from typing import Any
 from vantage._host.processes import importing_main, stop_signals_blocked
 from vantage.config.config import Config
 from vantage.envs.ids import needs_main
-from vantage.errors import EnvError, NonFiniteError, VantageError
+from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
 from vantage.learning.learner_state import policy_tensors, tensors_of
 from vantage.models.actor_critic import ActorCritic
@@ -192,10 +192,12 @@ class HogwildRun:
         """Continue the evaluation under way for a moment, or begin one."""
         self._evaluation = self._evaluation or self._play()
         started = monotonic()
-        unfinished = any(monotonic() >= started + MOMENT for _ in self._evaluation)
-        self.progress.add(Advance(eval_seconds=monotonic() - started))
-        if not unfinished:
+        for _ in self._evaluation:
+            if monotonic() >= started + MOMENT:
+                break
+        else:
             self._evaluation = None
+        self.progress.add(Advance(eval_seconds=monotonic() - started))
 
     def _play(self) -> Generator[None]:
         """Evaluate a copy of the current policy, while the workers continue."""
@@ -252,7 +254,8 @@ class HogwildRun:
         self._workers.pop(worker).end()
         if self._counters["steps"].sum() >= self._shared.limit[0]:
             return
-        if isinstance(error, NonFiniteError) or not (hangs or self._counters["updates"].any()):
+        may_recover = hangs or self._counters["updates"].any()
+        if isinstance(error, NonFiniteError | ConfigError) or not may_recover:
             raise error
         self._restarts.add(f"worker {worker}", error)
         self._start(worker)

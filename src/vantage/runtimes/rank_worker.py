@@ -15,7 +15,8 @@ from vantage.learning.learner import Learner
 from vantage.learning.learner_state import load_tensors
 from vantage.runs.metric_names import numbers_of
 from vantage.runtimes import collectives
-from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.acting_state import acting_tensors, restore_acting
+from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.child_processes import prepare_process
 from vantage.runtimes.collectives import RankLostError, RankWeights, gather, torchrun_rank_and_size
 from vantage.runtimes.progress import Advance
@@ -69,8 +70,7 @@ def run_rank(rank: int, shared: RankMemory | None = None,
     if run is not None:  # None: rank 0 called `dismiss`
         config, tensors, saved, episode, demonstrations = run
         prepare_process(config)
-        actor_learner = ActorLearner(config, worker=rank, index=rank,
-                                     replay_bytes=replay_share(config.num_processes))
+        actor_learner = ActorLearner(config, worker=rank, index=rank)
         learner = actor_learner.learner
         load_tensors(learner, tensors)
         if demonstrations is not None:
@@ -98,10 +98,11 @@ def _begin_acting(actor_learner: ActorLearner, saved: Mapping[str, Mapping[str, 
     acting = {name.removeprefix(prefix): group for name, group in saved.items()
               if name.startswith(prefix)}
     if acting:
-        return actor_learner.restore_acting(acting, episode or 0)
+        return restore_acting(actor_learner, acting, episode or 0)
     actor_learner.begin(episode or 0)
     if episode is not None:
-        return ["the checkpoint follows an error or interrupt, so its environments begin new episodes"]
+        return ["the checkpoint has no state of this process's environments, so they begin new "
+                "episodes"]
     return []
 
 
@@ -120,7 +121,7 @@ def _serve(actor_learner: ActorLearner, weights: SharedRankWeights | RankWeights
         elif command == Command.CHANGE:
             actor_learner.change(collectives.broadcast())
         else:
-            gather(actor_learner.acting_tensors())
+            gather(acting_tensors(actor_learner))
 
 
 def share_weights(learner: Learner, rank: int, shared: RankMemory | None,

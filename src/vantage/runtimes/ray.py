@@ -133,8 +133,10 @@ class RayRun:
             yield
 
     def close(self, status: Status) -> None:
-        self._release()
-        self.recorder.close(status)
+        try:
+            self._release()
+        finally:
+            self.recorder.close(status)
 
     def _release(self) -> None:
         with suppress(ray.exceptions.RayError):
@@ -281,8 +283,8 @@ class RayRun:
         `gone`: its process or node has ended.
         """
         ray.kill(member.actor)
-        has_worked = gone or self._reply_learner.updates > 0
-        if isinstance(error, NonFiniteError | ConfigError) or not has_worked:
+        may_recover = gone or self._reply_learner.updates > 0
+        if isinstance(error, NonFiniteError | ConfigError) or not may_recover:
             raise error
         self._rates.count_restart(member.node)
         place = f" on {member.node}" if member.node else ""

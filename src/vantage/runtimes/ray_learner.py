@@ -141,6 +141,6 @@ class RemoteEvaluator:
         if self._actor is None:
             return
         if not self.is_busy:
-            with suppress(ray.exceptions.GetTimeoutError):
+            with suppress(ray.exceptions.RayError):  # also of an environment whose close() raises
                 ray.get(self._actor.close_evaluator.remote(), timeout=CLOSE_SECONDS)
         ray.kill(self._actor)

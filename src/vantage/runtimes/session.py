@@ -38,8 +38,12 @@ _UNFINISHED: WeakSet[Updates] = WeakSet()
 def _close_unfinished() -> None:
     """At interpreter exit, close unfinished generators so that their runs are saved."""
     for updates in list(_UNFINISHED):
-        with contextlib.suppress(ValueError):  # another thread is executing it
+        try:
             updates.close()
+        except ValueError:  # another thread is executing it
+            pass
+        except Exception as error:  # the others are closed too
+            log.error("a run could not be saved at the end of the program: %s", error)
 
 
 os.register_at_fork(after_in_child=_UNFINISHED.clear)

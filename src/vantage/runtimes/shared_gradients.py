@@ -26,7 +26,7 @@ from vantage.learning.optimizers import STATISTICS, FlatOptimizer, within
 from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
 from vantage.runtimes.shared_memory import SharedMemory
-from vantage.runtimes.shared_metrics import SharedMetrics
+from vantage.runtimes.shared_metrics import SharedMetrics, weighted_mean
 
 SPIN_SECONDS = 0.02
 """Seconds to spin before sleeping.
@@ -114,19 +114,13 @@ class SharedRankWeights(GradientSink):
 
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
-        """Average gradients and metrics over all ranks, clip, and move this rank's slice.
-
-        The mean gradient is g = Σ nᵢ gᵢ / Σ nᵢ over the nᵢ valid steps of each rank.
-        """
+        """Average gradients and metrics over all ranks, clip, and move this rank's slice."""
         rows = self._share(self._metrics.row(num_valid, loss, metrics))
         if self._metrics.learn_names(rows, metrics, self._gather_after_barrier):
             rows = self._share(self._metrics.row(num_valid, loss, metrics))
         counts, loss, means = self._metrics.means(rows)
         metrics |= means
-        total = max(1.0, sum(counts))
-        mean = self._gradients[0, self._part].mul_(counts[0] / total)
-        for row, count in zip(self._gradients[1:], counts[1:], strict=True):
-            mean.add_(row[self._part], alpha=count / total)
+        mean = weighted_mean([*self._gradients[:, self._part]], counts)
         self._squares[self.rank, 0] = torch.linalg.vector_norm(mean).double().square()
         self.barrier()
         norm = math.sqrt(self._squares[:, 0].sum().item())

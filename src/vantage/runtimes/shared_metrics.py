@@ -1,12 +1,12 @@
-"""The metrics of an update that data-parallel ranks average, as numbers to exchange.
+"""The means over data-parallel ranks of an update's gradients and metrics.
 
-Ranks may log different ones.
+Metrics are numbers to exchange; ranks may log different ones.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -17,6 +17,18 @@ AllGather = Callable[[Tensor], Tensor]
 
 CHUNK = 32
 """Characters of a text that are exchanged at once; ranks on one CPU have room for more numbers."""
+
+
+def weighted_mean(rows: Sequence[Tensor], counts: Sequence[float]) -> Tensor:
+    """The mean of all ranks' gradients, written to the first row.
+
+    g = Σ nᵢ gᵢ / Σ nᵢ over the nᵢ valid steps of each rank, added in the order of ranks
+    """
+    total = max(1.0, sum(counts))
+    mean = rows[0].mul_(counts[0] / total)
+    for row, count in zip(rows[1:], counts[1:], strict=True):
+        mean.add_(row, alpha=count / total)
+    return mean
 
 
 class SharedMetrics:

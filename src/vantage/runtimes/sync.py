@@ -25,7 +25,8 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups, locate, read
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.acting_state import all_tensors, restore_acting
+from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Ranks
@@ -49,7 +50,7 @@ class SyncRun:
         replay = config.algorithm.needs.replay
         workers = config.num_processes
         self._replay_save_every = 0 if replay is None else replay.save_every
-        self.actor_learner = ActorLearner(config, replay_bytes=replay_share(workers))
+        self.actor_learner = ActorLearner(config)
         self.config = config.with_shifts(self.actor_learner.spec.shifts)
         self.ranks: Ranks | None = None
         self.evaluator: Evaluator | None = None
@@ -98,7 +99,7 @@ class SyncRun:
         if checkpoint is None:
             actor_learner.begin()
         else:
-            for note in actor_learner.restore_acting(checkpoint.tensors):
+            for note in restore_acting(actor_learner, checkpoint.tensors):
                 log.warning(note)
             if actor_learner.replay is not None:
                 restore_replay(actor_learner.replay, self.recorder.directory.path, checkpoint.step)
@@ -183,7 +184,7 @@ class SyncRun:
                 self.evaluator.close()
 
     def _tensors(self) -> Groups:
-        tensors: dict[str, Mapping[str, Tensor]] = dict(self.actor_learner.tensors())
+        tensors: dict[str, Mapping[str, Tensor]] = dict(all_tensors(self.actor_learner))
         if self.ranks is not None:
             tensors |= self.ranks.tensors()
         return tensors

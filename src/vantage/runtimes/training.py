@@ -40,7 +40,7 @@ from vantage.runs.lock import locked
 from vantage.runs.mirror import fetch, mirror_to
 from vantage.runs.policy_file import SavedPolicy, read_policy
 from vantage.runs.validation import read_spec
-from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.collectives import torchrun_rank_and_size
 from vantage.runtimes.hogwild import HogwildRun
 from vantage.runtimes.machine import prepare, resolve_device
@@ -238,7 +238,8 @@ def _resumed_config(config: Config, steps: int | None, extend_schedule: bool,
                                schedule_steps=span)
     if device is not None:
         config = config.change(device=resolve_device(config.change(device=device)))
-    if isinstance(config.runtime, Sync) and why_not_parallel(config) is not None:  # moved to a GPU
+    falls_back = isinstance(config.runtime, Sync) and torchrun_rank_and_size() is None
+    if falls_back and why_not_parallel(config) is not None:  # moved to a GPU
         log.warning("one process instead of %d: this resume is not exact",
                     config.runtime.num_workers)
         config = config.change(num_workers=1, threads=config.all_threads)
@@ -283,7 +284,7 @@ def check(config: Config) -> None:
     else:
         tried = tried.change(envs_per_worker=num_envs)
     initial = read_initial(tried)
-    with closing(ActorLearner(tried, replay_bytes=replay_share(tried.num_processes))) as one:
+    with closing(ActorLearner(tried)) as one:
         load_learner(one.learner, tried, None, initial)
         if tried.cloning.demonstrations is not None:
             read_source(tried, one.spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from contextlib import closing
 from dataclasses import dataclass
@@ -39,8 +40,8 @@ class Bench:
 
 
 def bench(config: Config, *, seconds: float = 30.0) -> Bench:
-    """Train `config` for about `seconds`, in rounds of at most four, after one that warms up."""
-    rounds = max(5, int(seconds / _ROUND_SECONDS))
+    """Train `config` for about `seconds`, in rounds of at most four seconds, after one that warms up."""
+    rounds = max(5, math.ceil(seconds / _ROUND_SECONDS))
     config = config.change(
         steps=10**12,
         max_minutes=0,
