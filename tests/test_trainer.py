@@ -207,7 +207,7 @@ def test_a_logged_value_is_in_the_next_report_and_in_the_next_line() -> None:
         trainer.log("my/metric", 6)
         with pytest.raises(ConfigError, match="the value of my/metric is 'x'"):
             trainer.log("my/metric", "x")  # type: ignore[arg-type]
-        with pytest.raises(ConfigError, match="'step' is no name of a metric"):
+        with pytest.raises(ConfigError, match="'step' cannot name a metric"):
             trainer.log("step", 1)
         trainer.log("my/success_rate", 0.5)
     assert [line["my/metric"] for line in read_metrics(Path("run"))] == [3]

@@ -71,7 +71,7 @@ def test_cloning_fits_the_normalisers_and_the_policy_and_keeps_an_episode_apart(
         episode["actions"] = np.digitize(episode["observations"][:-1, 0], [4, 6])
     demos = of_episodes(each, SPEC, {})
     metrics = Cloning(model, demos, seed=0).clone(FlatParameters(model.parameters()), 300)
-    (_, normalizer), = model.running()
+    (_, normalizer), = model.running_stats()
     np.testing.assert_allclose(normalizer.mean, demos.obs["obs"].mean(0), rtol=1e-4)
     assert metrics["demo/loss"] < 0.6  # log 3 = 1.1 at first
     assert metrics["demo/held_out_loss"] < 0.7

@@ -128,7 +128,7 @@ def model(obs: ArraySpec, **keys: Any) -> ActorCritic:
 
 
 def norms(net: ActorCritic) -> list[BatchNorm]:
-    return [module for _, module in net.running() if isinstance(module, BatchNorm)]
+    return [module for _, module in net.running_stats() if isinstance(module, BatchNorm)]
 
 
 @pytest.mark.parametrize(("obs", "keys"), [

@@ -82,7 +82,7 @@ def test_a_one_hot_of_n_values_is_scaled_by_the_root_of_n_and_never_normalised(s
     for _ in range(3):
         torch.testing.assert_close(net._prepare([x]), [torch.tensor([seen], dtype=torch.float32)])
         net.observe(x.expand(50, 1, -1))
-    assert not dict(net.running())
+    assert not dict(net.running_stats())
 
 
 def test_a_rare_state_is_no_larger_input_than_a_common_one() -> None:
@@ -214,7 +214,7 @@ def test_a_run_from_before_is_played_exported_and_resumed_as_it_was(alone: bool,
     shutil.copytree("now", "then")
     as_before(Path("then"))
     model = vantage.load("then", trust=True).model
-    assert len(model.actor.torsos) == len(dict(model.running())) == (1 if alone else 4)
+    assert len(model.actor.torsos) == len(dict(model.running_stats())) == (1 if alone else 4)
     scores = [vantage.evaluate(run, episodes=4, trust=True).returns for run in ("now", "then")]
     assert scores[0] == scores[1]
     assert vantage.export("then", format="safetensors", trust=True).difference == 0

@@ -12,7 +12,7 @@ import torch
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.runs.metric_names import METRICS, OF_INFO, OF_NODES, is_metric
+from vantage.runs.metric_names import INFO_PREFIXES, METRICS, NODE_PREFIXES, is_metric
 from vantage.runs.metrics import read_metrics
 
 SHORT: dict[str, Any] = {"env": "tiny:Bandit", "num_envs": 2, "rollout_length": 8, "hidden": [4], "steps": 96,
@@ -49,8 +49,9 @@ def test_the_table_has_the_metrics_of_all_algorithms_and_runtimes(tmp_path: Path
             written |= report.metrics.keys()
         for line in read_metrics(run):
             written |= line.keys() - {"step", "seconds"}
-    assert {name for name in written if name.startswith(OF_INFO)} == {f"{prefix}level" for prefix in OF_INFO}
-    written = {name for name in written if not name.startswith(OF_INFO)}
+    of_info = {name for name in written if name.startswith(INFO_PREFIXES)}
+    assert of_info == {f"{prefix}level" for prefix in INFO_PREFIXES}
+    written = {name for name in written if not name.startswith(INFO_PREFIXES)}
     assert written == {name for name in METRICS if not name.startswith(("ray/", "final/"))}
 
 
@@ -61,7 +62,8 @@ def test_the_documentation_lists_the_table() -> None:
         first, *others = re.findall("`([^`]+)`", row)
         group = first.partition("/")[0]
         names |= {first, *(f"{group}/{name}" for name in others)}
-    assert names == METRICS | {f"{prefix}NODE" for prefix in OF_NODES} | {f"{prefix}NAME" for prefix in OF_INFO}
+    of_nodes = {f"{prefix}NODE" for prefix in NODE_PREFIXES}
+    assert names == METRICS | of_nodes | {f"{prefix}NAME" for prefix in INFO_PREFIXES}
 
 
 def test_a_metric_of_the_user_has_any_name_but_that_of_another_metric() -> None:

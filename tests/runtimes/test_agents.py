@@ -111,7 +111,7 @@ def test_curiosity_counts_the_observations_and_returns_of_agents_that_are_there(
     assert curiosity is not None
     # After the 8 steps of each copy, a is away three times, the last one in the second game, and b once.
     there = 2 * (3 * 8 - 3 - 1)
-    counts = [round(float(stats.count)) for _, stats in curiosity.networks.critic.running()]
+    counts = [round(float(stats.count)) for _, stats in curiosity.networks.critic.running_stats()]
     assert [*counts, round(float(curiosity.returns.count))] == [there] * 2
 
 

@@ -34,7 +34,7 @@ def refused(kind: str, content: Any, arguments: list[str], capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(("kind", "content", "says"), [
-    ("grid", {"lr": 1}, "no list of values"),
+    ("grid", {"lr": 1}, "must be a list of values"),
     ("grid", {"size": {"num_envs": [8, 16], "hidden": [32]}}, "the lists in 'size' differ in length"),
     ("grid", {"lr": [1] * 101, "gamma": [0.9] * 101}, "10,201 points are more than 10,000; use --space"),
     ("grid", {"steps": [1, 2]}, "give it as the flag --steps"),

@@ -20,7 +20,8 @@ from time import monotonic
 import psutil
 
 _LINUX = sys.platform.startswith("linux")
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+_M_TRIM_THRESHOLD = -1  # glibc's malloc.h
+_M_MMAP_THRESHOLD = -3
 _TRIM_EVERY_SECONDS = 60
 _LEAST_ADDRESS_SPACE = 640 << 20  # bytes; the libraries of torch 2.13 load from 600 MiB on
 CGROUP = Path("/sys/fs/cgroup")

@@ -45,7 +45,7 @@ def given_tensor(name: str, values: Any) -> Tensor:
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} has {values!r:.80}, which is no array of numbers") from None
+        raise ValueError(f"{name}={values!r:.80} is not an array of numbers") from None
 
 
 def read_first(is_first: Any, batch: int) -> Tensor:
@@ -69,7 +69,7 @@ def read_state(state: Any, initial: State, batch: int) -> State:
                              f"first initial_state({batch})")
         return initial
     if not isinstance(state, tuple | list):
-        raise ValueError(f"state={state!r:.80} is no tuple of tensors; {begin}")
+        raise ValueError(f"state={state!r:.80} is not a tuple of tensors; {begin}")
     given = tuple(given_tensor("state", part) for part in state)
     shapes = [tuple(part.shape) for part in given]
     expected = [tuple(part.shape) for part in initial]

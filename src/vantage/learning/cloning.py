@@ -34,13 +34,13 @@ from vantage.types import Obs
 log = logging.getLogger(__name__)
 
 LEARNING_RATE = 1e-3
-"""Of Adam, which clones before training."""
+"""Learning rate of Adam in cloning before training."""
 BATCH = 256
-"""Demonstrated steps of a gradient step before training."""
+"""Demonstrated steps in each gradient step of cloning."""
 SAMPLED = 64
-"""Demonstrated steps beside a gradient step of training, of all ranks together."""
+"""Demonstrated steps added to each gradient step of training, over all ranks."""
 HELD_OUT = 0.1
-"""Share of the episodes that are not learned from."""
+"""Share of the episodes that are held out for validation."""
 PATIENCE = 3
 """Passes without a lower held-out loss after which cloning stops."""
 _MAX_GRAD_NORM = 1.0

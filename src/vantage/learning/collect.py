@@ -128,14 +128,14 @@ def reset_envs(envs: Environments, seed: int | None = None) -> First:
     return envs.reset() if seed is None else envs.restart(seed)
 
 
-def check_rollouts(spec: EnvSpec, num_envs: int, num_steps: int, *, kept_frames: int = 1) -> None:
+def check_rollouts(spec: EnvSpec, num_envs: int, num_steps: int, *, frame_stack: int = 1) -> None:
     """Raises ConfigError if the observations of `num_steps` would not fit into the free memory.
 
-    Of images, stacks of `kept_frames` are kept too, if that is more than one.
+    Includes stored stacks of images if `frame_stack` is above 1.
     """
     one = 0
     for part in spec.parts:
-        stacks = kept_frames if part.kind == "image" and kept_frames > 1 else 0
+        stacks = frame_stack if part.kind == "image" and frame_stack > 1 else 0
         one += (1 + stacks) * math.prod(part.shape) * np.dtype(part.dtype).itemsize
     size = one * num_envs * (num_steps + 1)
     free = free_memory()

@@ -12,9 +12,9 @@ from vantage.models.normalization import RunningStats, merge_batches
 from vantage.types import Obs, Rollout
 
 
-def running(learner: Learner) -> Iterator[tuple[str, RunningStats]]:
+def running_stats(learner: Learner) -> Iterator[tuple[str, RunningStats]]:
     """All running statistics, by name: those of the model's normalisers and of returns."""
-    yield from learner.model.running()
+    yield from learner.model.running_stats()
     if learner.reward_normalizer is not None:
         yield "rewards", learner.reward_normalizer
 

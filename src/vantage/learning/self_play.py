@@ -114,10 +114,12 @@ class SelfPlay:
             allowed = np.ones(self._num_actions) if mask is None else np.array(mask, bool)
             weights = torch.as_tensor(allowed, dtype=torch.float32, device=self._device)
             return int(weights.multinomial(1, generator=self.generator))
-        policy, arrays = self._learner.model, self._learner.arrays.mlp
+        policy = self._learner.model
+        arrays = self._learner.arrays.mlp
         if self.opponents[row] != CURRENT:
             past = self.past[self.opponents[row]]
-            policy, arrays = past.policy, past.arrays
+            policy = past.policy
+            arrays = past.arrays
         batch = map_parts(lambda part: part[None], self._observe(obs))
         masks: Any = None if mask is None else np.asarray(mask, bool)[None]
         if arrays is not None and not self._state:

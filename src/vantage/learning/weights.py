@@ -110,7 +110,7 @@ class AveragePolicy:
             raise ConfigError("the average policy is a copy of the network, which cannot be "
                               f"copied: {error}; keep what has no copy out of the attributes of "
                               "its modules, or give it __deepcopy__") from None
-        for (_, own), (_, other) in zip(self.model.running(), model.running(), strict=True):
+        for (_, own), (_, other) in zip(self.model.running_stats(), model.running_stats(), strict=True):
             own.share(other)
         self.vector = FlatParameters(self.model.parameters()).vector
         self.model.requires_grad_(False)
@@ -125,7 +125,7 @@ class AveragePolicy:
 
 
 class GradientSink(Protocol):
-    """The weights that an update moves; by default of a process that shares no update."""
+    """Applies gradients to the weights. The defaults are for a single process."""
 
     rank: int = 0
     """The place of this process, and its environments, among `num_ranks` that share updates."""

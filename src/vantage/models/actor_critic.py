@@ -241,7 +241,7 @@ class ActorCritic(nn.Module):
             return nullcontext()
         return torch.autocast(self.value_head.weight.device.type, torch.bfloat16, enabled=False)
 
-    def running(self) -> Iterator[tuple[str, RunningStats]]:
+    def running_stats(self) -> Iterator[tuple[str, RunningStats]]:
         """All modules with running statistics, by name."""
         return ((name, module) for name, module in self.named_modules()
                 if isinstance(module, RunningStats))
@@ -278,7 +278,7 @@ class ActorCritic(nn.Module):
 
     def update_batch_norms(self) -> None:
         """Update the statistics of each BatchNorm with its last batch."""
-        for _, module in self.running():
+        for _, module in self.running_stats():
             if isinstance(module, BatchNorm):
                 module.update()
 

@@ -171,10 +171,10 @@ class PixelNormalizer(RunningStats):
         eight images. Statistics are compared by value, since other processes may change them.
         """
         key = (unit, x.shape[1], x.is_contiguous(memory_format=torch.channels_last))
-        known = self._factors if self._remembers() else None
-        if (known is not None and known[0] == key and known[1].equal(self.mean)
-                and known[2].equal(self.var)):
-            return known[3], known[4]
+        cached = self._factors if self._remembers() else None
+        if (cached is not None and cached[0] == key and cached[1].equal(self.mean)
+                and cached[2].equal(self.var)):
+            return cached[3], cached[4]
         pixel_scale = unit / self.var.sqrt().clamp(min=self.LEAST_DEVIATION)
         scale = self._for_stack(pixel_scale, x)
         shift = self._for_stack(-self.mean * pixel_scale, x)

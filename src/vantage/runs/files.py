@@ -57,8 +57,8 @@ def read_small(file: BinaryIO, source: str, most: int = LARGEST_TEXT_FILE) -> by
     """The content of `file`; ConfigError if it is larger than `most` bytes."""
     content = file.read(most + 1)
     if len(content) > most:
-        raise ConfigError(f"{source} is larger than {most >> 20:,} MiB, and no such file that "
-                          "Vantage writes is")
+        raise ConfigError(f"{source} is larger than {most >> 20:,} MiB; Vantage writes no file of "
+                          "that kind so large")
     return content
 
 

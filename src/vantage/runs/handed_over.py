@@ -137,20 +137,20 @@ def digests(config: Config) -> dict[str, str]:
 
     Without those of objects whose values cannot be known.
     """
-    known = {}
+    digest_by_argument = {}
     for name, each in objects_of(config).items():
         with suppress(Exception):  # of a user's class, whose attributes may raise anything
-            known[name] = digest(each.target)
-    return known
+            digest_by_argument[name] = digest(each.target)
+    return digest_by_argument
 
 
 def code_digests(config: Config) -> dict[str, str]:
     """The digests of the code that acting with `config` needs, by the arguments of ARGUMENTS."""
-    found = {}
+    digest_by_argument = {}
     for name, target in _acting_code(config).items():
         if (code := code_digest(target)) is not None:
-            found[name] = code
-    return found
+            digest_by_argument[name] = code
+    return digest_by_argument
 
 
 def changed_code(config: Config, saved: object) -> list[str]:
@@ -162,21 +162,21 @@ def changed_code(config: Config, saved: object) -> list[str]:
 
 
 def _acting_code(config: Config) -> dict[str, Any]:
-    """Algorithm, network and memory of the user's, as far as they can be imported."""
+    """The user's algorithm, network and memory, except those that cannot be imported."""
     flat = config.flat()
-    found = {}
+    targets = {}
     for key in _ACTING:
         name = flat[key]
         if isinstance(name, ObjectName):
-            found[ARGUMENTS[key]] = name.target
+            targets[ARGUMENTS[key]] = name.target
         elif is_code(name) and not is_object(name):
             with suppress(Exception):  # whoever needs it says why it cannot be imported
-                found[ARGUMENTS[key]] = load_class(name, what=key)
-    return found
+                targets[ARGUMENTS[key]] = load_class(name, what=key)
+    return targets
 
 
 def code_of(config: Config, meta: Mapping[str, Any], run: Path) -> str:
-    """What tells the unnamed code of a run from that of others; '' if all has an import path.
+    """Distinguishes the code of runs whose objects have no import path; '' if all have one.
 
     Digests in its meta.json, or the source texts of a run from before them, or else the run itself.
     """

@@ -85,5 +85,5 @@ def _explained(error: Exception, repo: str) -> VantageError:
 
 
 def _no_repository(repo: str) -> ConfigError:
-    return ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as "
+    return ConfigError(f"{repo!r} is not a repository of the hub; give OWNER/NAME, such as "
                        "someone/cartpole-a2c")

@@ -10,8 +10,9 @@ from typing import Any
 from vantage.envs.descriptions import shown
 from vantage.errors import ConfigError
 
-STEP, SECONDS = "step", "seconds"
-"""What each line of metrics.jsonl begins with."""
+STEP = "step"
+SECONDS = "seconds"
+"""The first two fields of each line of metrics.jsonl."""
 
 METRICS: frozenset[str] = frozenset({
     # The last `return_window` training games
@@ -43,11 +44,11 @@ METRICS: frozenset[str] = frozenset({
     "final/return_mean", "final/best_return"})
 """Every name that a run may write, also those that few runs have."""
 
-OF_NODES: tuple[str, ...] = ("ray/fps/", "ray/policy_lag/", "ray/restarts/")
-"""What the address of a node of Ray follows."""
+NODE_PREFIXES: tuple[str, ...] = ("ray/fps/", "ray/policy_lag/", "ray/restarts/")
+"""Prefixes of the metrics of a node of Ray; its address follows."""
 
-OF_INFO: tuple[str, ...] = ("rollout/info/", "eval/info/")
-"""What the name of a number in an episode's last `info` follows."""
+INFO_PREFIXES: tuple[str, ...] = ("rollout/info/", "eval/info/")
+"""Prefixes of the metrics of the numbers in an episode's last `info`; their names follow."""
 
 
 SUCCESS = "is_success"
@@ -126,7 +127,7 @@ def info_metrics(group: str, numbers: Iterable[Mapping[str, float]]) -> dict[str
 
 def is_metric(name: str) -> bool:
     """Vantage itself writes a metric of this name, in this run or another."""
-    return name in METRICS or name.startswith((*OF_NODES, *OF_INFO))
+    return name in METRICS or name.startswith((*NODE_PREFIXES, *INFO_PREFIXES))
 
 
 def check_free(name: object, of_algorithm: Collection[str]) -> str:
@@ -136,7 +137,7 @@ def check_free(name: object, of_algorithm: Collection[str]) -> str:
     """
     if not (isinstance(name, str) and name and name.isprintable()) or name in (STEP, SECONDS):
         raise ConfigError(
-            f"{name!r:.100} is no name of a metric; give a text such as 'my/metric'")
+            f"{name!r:.100} cannot name a metric; give a text such as 'my/metric'")
     if is_metric(name):
         owner = "Vantage writes"
     elif name in of_algorithm:

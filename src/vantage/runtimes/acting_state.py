@@ -79,9 +79,10 @@ def restore_acting(one: ActorLearner, tensors: Mapping[str, Mapping[str, Tensor]
 
 def _restore_generators(one: ActorLearner, acting: Mapping[str, Tensor]) -> list[str]:
     """Continue the random streams; returns a note if that of actions cannot continue."""
+    restored = restore_generator(one.generator, acting["generator"])
     one.replay_generator.set_state(acting["replay_generator"])
     restore_generator(one.learner.generator, acting["learner_generator"])
-    if restore_generator(one.generator, acting["generator"]):
+    if restored:
         return []
     return [f"the checkpoint is not of a run on {one.device.type}: random draws begin anew, so "
             "this resume is not exact"]

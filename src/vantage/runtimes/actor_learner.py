@@ -65,7 +65,7 @@ class ActorLearner:
                                   "resets in the same step; let it reset in the step after an end")
             check_rollouts(self.spec, self.envs.num_envs,
                            self.rollout_length * config.runtime.rollouts_per_update,
-                           kept_frames=config.policy.frame_stack if config.algorithm.needs.reuse
+                           frame_stack=config.policy.frame_stack if config.algorithm.needs.reuse
                            else 1)
             self.model = new_model(config, self.spec).to(self.device)
             self.learner = Learner(self.model, config, stream=index)

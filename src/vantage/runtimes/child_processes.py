@@ -24,7 +24,7 @@ from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0
-"""Seconds beyond the time of waiting after which this process has paused."""
+"""If a wait takes this much longer than requested, this process was stopped meanwhile."""
 
 
 @dataclass(slots=True)

@@ -72,11 +72,11 @@ class Evaluator:
                  ) -> Generator[None, None, EvaluationResult | None]:
         """Play `config.run.eval_episodes` games, yielding before each step.
 
-        `acts_most_probably` says by which actions; except on Atari, the same games are also played
-        the other way, which is logged and decides nothing. A mean that reaches `best` or
-        `stop_at_eval` was perhaps lucky, so as many new games are played then, and they decide.
-        Games without a time limit are cut after `longest_game` steps. 0: no game of the training has
-        ended, so that those here may have no end either; without a time limit the result is None.
+        `acts_most_probably` decides between most probable and sampled actions. Except on Atari, the
+        same games are also played the other way, for the log alone. A mean that reaches `best` or
+        `stop_at_eval` may be luck: as many new games are then played, and their mean decides.
+        Games without a time limit are cut after `longest_game` steps. 0 means that no training game
+        has ended yet; the result is then None if the environment has no time limit.
         """
         if longest_game == 0 and self._envs.is_endless:
             return None

@@ -134,7 +134,7 @@ def share_weights(learner: Learner, rank: int, shared: RankMemory | None,
 
 
 def without_metrics(advance: Advance) -> Advance:
-    """What rank 0 counts of an update of another rank: the metrics are the same in all."""
+    """`advance` without what rank 0 already counts: the metrics are the same in all ranks."""
     episodes = tuple(replace(episode, info=numbers_of(episode.info))
                      for episode in advance.episodes)
     return replace(advance, updates=0, episodes=episodes, metrics={}, counts={},

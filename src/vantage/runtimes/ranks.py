@@ -28,7 +28,7 @@ from vantage.config.config import Config
 from vantage.envs.ids import needs_main
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner_state import tensors_of
-from vantage.learning.running_statistics import running
+from vantage.learning.running_statistics import running_stats
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.compatibility import restoring
 from vantage.runtimes import collectives
@@ -109,7 +109,7 @@ class Ranks:
 
     def _rank_memory(self, context: SpawnContext) -> RankMemory:
         learner = self._actor_learner.learner
-        statistics = sum(part.numel() for _, normalizer in running(learner)
+        statistics = sum(part.numel() for _, normalizer in running_stats(learner)
                          for part in normalizer.stats)
         buffers = 0 if learner.buffers is None else len(learner.buffers.read())
         curiosity = 0 if learner.curiosity is None else len(learner.curiosity.flat.vector) + 8

@@ -28,7 +28,7 @@ from vantage.learning.evaluation import result_of
 from vantage.learning.gradients import clip_gradient
 from vantage.learning.learner import Learner
 from vantage.learning.own_state import own_state
-from vantage.learning.running_statistics import observe, running
+from vantage.learning.running_statistics import observe, running_stats
 from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats
@@ -103,7 +103,7 @@ class RayWorker:
         neighbours = min(room, config.runtime.num_workers)
         actor_learner = ActorLearner(config, worker=worker, index=index,
                                      replay_bytes=replay_share(neighbours))
-        for _, normalizer in running(actor_learner.learner):
+        for _, normalizer in running_stats(actor_learner.learner):
             normalizer.local_stats = cast(Stats, tuple(map(torch.zeros_like, normalizer.stats)))
         self._actor_learner = actor_learner
         self._sink = GradientCopy()
@@ -170,7 +170,7 @@ class RayWorker:
             self._evaluator.close()
 
     def _statistics(self) -> Arrays:
-        parts = [part for _, normalizer in running(self._actor_learner.learner)
+        parts = [part for _, normalizer in running_stats(self._actor_learner.learner)
                  for part in normalizer.local_stats or ()]
         arrays = [part.numpy().copy() for part in parts]
         for part in parts:
@@ -203,7 +203,7 @@ def weight_parts(learner: Learner) -> list[Tensor]:
     parts = [learner.flat.vector]
     if learner.average is not None:
         parts.append(learner.average.vector)
-    return parts + [part for _, normalizer in running(learner) for part in normalizer.stats]
+    return parts + [part for _, normalizer in running_stats(learner) for part in normalizer.stats]
 
 
 def weights_argument(learner: Learner) -> Any:
@@ -227,7 +227,7 @@ def load_weights(learner: Learner, arrays: Arrays) -> None:
 def merge_statistics(learner: Learner, arrays: Arrays) -> None:
     """Merge the statistics of a `Reply` into those in use."""
     rest = iter(arrays)
-    for _, normalizer in running(learner):
+    for _, normalizer in running_stats(learner):
         count, mean, variance = (tensor(next(rest)) for _ in range(3))
         if count > 0:
             normalizer.merge(count, mean, variance)

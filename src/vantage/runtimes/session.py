@@ -50,9 +50,9 @@ os.register_at_fork(after_in_child=_UNFINISHED.clear)
 
 
 class DeferredInterrupt:
-    """A context at whose end, and not before, a first SIGINT raises KeyboardInterrupt.
+    """Defers the first SIGINT to the end of the context, where it raises KeyboardInterrupt.
 
-    A second one raises it at once. Without effect in other threads than the main one, and where the
+    A second SIGINT raises it at once. Without effect in other threads than the main one, and where the
     program handles SIGINT itself.
     """
 

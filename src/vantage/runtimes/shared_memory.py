@@ -26,7 +26,7 @@ from vantage.learning.config import OptimizerConfig
 from vantage.learning.gradients import clip_gradient
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
-from vantage.learning.running_statistics import running
+from vantage.learning.running_statistics import running_stats
 from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats, merge_rows
@@ -95,7 +95,7 @@ class SharedWeights:
 
         All use the merged rows. The value normaliser has one row, changed with the value head.
         """
-        for name, normalizer in running(learner):
+        for name, normalizer in running_stats(learner):
             rows = 1 if isinstance(normalizer, ValueNormalizer) else workers
             parts = {str(i): part.expand(rows, *part.shape)
                      for i, part in enumerate(normalizer.stats)}
@@ -169,7 +169,7 @@ class HogwildWeights(GradientSink):
         # Normalisers update the rows of this worker, and normalise with the merged rows of all.
         self._normalizers: list[tuple[Stats, Stats]] = []
         self._value_stats: list[tuple[Stats, Stats]] = []
-        for name, normalizer in running(learner):
+        for name, normalizer in running_stats(learner):
             counts, means, variances = shared.normalizers[name].tensors().values()
             rows = counts, means, variances
             self._normalizers.append((normalizer.stats, rows))

@@ -141,23 +141,23 @@ def first_episode(progress: Progress, config: Config) -> int:
 
 def next_episodes(tensors: Mapping[str, Mapping[str, Tensor]], num_envs: int,
                   least: int = 0) -> Array | int:
-    """The numbers of the episodes that begin after a checkpoint's [B], or one number for all.
+    """Number of the next episode of each environment [B] after a checkpoint, or one for all.
 
-    One number, at least `least` and beyond those of all processes, if this process had another
-    number of environments or an older version was interrupted. One episode is left out, since an
-    error may be that of its reset. ValueError for numbers that no run saves.
+    Skips one episode, since the error may have come from its reset. Returns one number, at least
+    `least` and above those of all processes, if the checkpoint has another number of environments
+    or lacks theirs. ValueError for numbers that no run saves.
     """
-    found = {name: group["episode"] for name, group in tensors.items()
+    numbers_by_group = {name: group["episode"] for name, group in tensors.items()
              if name.endswith(("acting", "envs")) and "episode" in group}
-    for numbers in found.values():
+    for numbers in numbers_by_group.values():
         if (numbers.dtype != torch.int64 or numbers.ndim != 1 or not len(numbers)
                 or numbers.min() < 0 or numbers.max() > MAX_EPISODE):
             raise ValueError(f"the numbers of the episodes are {numbers!s:.80}")
-    own = found.get("acting", found.get("envs"))
+    own = numbers_by_group.get("acting", numbers_by_group.get("envs"))
     if own is not None and len(own) == num_envs:
         following: Array = own.numpy() + 2
         return following
-    return max([least, *(int(numbers.max()) + 2 for numbers in found.values())])
+    return max([least, *(int(numbers.max()) + 2 for numbers in numbers_by_group.values())])
 
 
 def lost_in_words(lost: Sequence[int], envs: Environments) -> str:

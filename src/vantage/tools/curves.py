@@ -20,7 +20,7 @@ from vantage.keys.suggestions import nearest
 from vantage.runs.metric_names import SUCCESS, is_metric
 
 Axis = Literal["steps", "minutes", "frames"]
-"""What a curve is drawn over."""
+"""Quantity on the x axis of a curve."""
 Aggregate = Literal["mean", "iqm"]
 """Over the runs of a curve: the mean, or the interquartile mean."""
 Points = NDArray[np.float64]
@@ -47,7 +47,7 @@ class Curve:
     run: str = ""
     """Its directory."""
     code: str = ""
-    """What tells its code without an import path from that of other runs, see `code_of`."""
+    """Identifies code without an import path, see `code_of`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,7 +231,7 @@ def _choices(key: str, values: Any, base: Config) -> list[Value]:
     """The list `values` in the type of the key."""
     hint = _searchable(key, base)
     if not isinstance(values, list) or not values:
-        raise ConfigError(f"{key} holds {json.dumps(values)}, which is no list of values")
+        raise ConfigError(f"{key} must be a list of values, not {json.dumps(values)}")
     choices = [convert(key, value, hint, source=key) for value in values]
     # Optuna stores text, numbers and None alone.
     texts = (Schedule, tuple, list, dict)

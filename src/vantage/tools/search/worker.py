@@ -77,8 +77,8 @@ class Worker:
         plan = self.plan
         # A sampler for each trial: one for each process would repeat its first draws after every
         # start.
-        seed = derive_seed(plan.base.run.seed, "search", trial.user_attrs["index"])
-        trial.study.sampler = TPESampler(seed=seed)
+        sampler_seed = derive_seed(plan.base.run.seed, "search", trial.user_attrs["index"])
+        trial.study.sampler = TPESampler(seed=sampler_seed)
         values = plan.suggest(trial)
         folder = self._folder(trial)
         compared = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
