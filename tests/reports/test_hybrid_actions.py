@@ -104,3 +104,14 @@ def test_what_cannot_work_is_refused_with_the_remedy(
         algo: str, env: Any, keys: dict[str, Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=says):
         trained(algo, env, tmp_path, steps=64, **{key: value for key, value in keys.items()})
+
+
+def test_keys_of_box_actions_are_named_where_there_are_none(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("WARNING")
+    trained("a2c", "CartPole-v1", tmp_path / "discrete", steps=64, squash_mean=True, std="state")
+    assert caplog.messages == ["without effect: squash_mean=true, std=state; the actions are discrete [2], not a Box"]
+    caplog.clear()
+    trained("a2c", hybrid_envs.Panel, tmp_path / "hybrid", steps=64, squash_mean=True)
+    trained("acer", "CartPole-v1", tmp_path / "default", steps=64)
+    assert not caplog.messages

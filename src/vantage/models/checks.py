@@ -86,6 +86,19 @@ def check_actions(policy: PolicyConfig, spec: EnvSpec, critic: str) -> None:
                           f"{action!s:.200}; drop action_mask from the environment's info")
 
 
+def without_effect(policy: PolicyConfig, spec: EnvSpec) -> str:
+    """What to warn of: keys of Box actions that were set although there are none; '' otherwise.
+
+    No error, since a preset may have set them.
+    """
+    keys = ("squash_mean", "std", "min_std", "log_std_init")
+    changed = [f"{key}={in_text(getattr(policy, key))}" for key in keys
+               if getattr(policy, key) != getattr(PolicyConfig, key)]
+    if spec.action.boxes or not changed:
+        return ""
+    return f"without effect: {', '.join(changed)}; the actions are {spec.action!s:.200}, not a Box"
+
+
 def check_size(policy: PolicyConfig, spec: EnvSpec,
                build: Callable[[PolicyConfig], nn.Module]) -> None:
     """ConfigError for more than `MAX_WEIGHTS` weights, before they are allocated.

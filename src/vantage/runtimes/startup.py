@@ -28,6 +28,7 @@ from vantage.learning.learner_state import initialize_from, load_tensors
 from vantage.learning.modules import module_in_words
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.build import make_model
+from vantage.models.checks import without_effect
 from vantage.models.inputs import networks_in_words
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.compatibility import check_fits, check_spaces, fitting, in_units_of
@@ -119,6 +120,8 @@ def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
     separate = ", once each for policy and critic" if model.policy.separate else ""
     log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} "
              "weights")
+    if warning := without_effect(model.policy, model.spec):
+        log.warning(warning)
     if any(getattr(module, "draws_noise", False) for module in model.modules()):
         log.warning("the network draws random numbers, which the key seed does not control: "
                     "another run differs, a resume is not exact, and evaluations are noisy too")
