@@ -239,6 +239,13 @@ def test_evaluations_agents_and_saves_do_not_disturb_the_training() -> None:
     assert torch.equal(weights("disturbed"), weights("alone"))
 
 
+def test_an_evaluation_takes_no_text_for_a_flag() -> None:
+    with start(steps=32, run="flag") as trainer:
+        trainer.update()
+        with pytest.raises(vantage.ConfigError, match="deterministic='no' is not True, False or None"):
+            trainer.evaluate(episodes=1, deterministic="no")  # type: ignore[arg-type]
+
+
 def test_the_agent_of_a_trainer_is_saved_and_loaded() -> None:
     with start("ppo", env="CartPole-v1") as trainer:
         trainer.update()

@@ -8,9 +8,9 @@
 
 `help(vantage.train)` and the like explain each function; docs/python.md shows them all.
 
-`import vantage` takes no time and imports no torch, so that the command answers help and bad input at once. Where
-Gymnasium is imported already, it also registers vantage/Snake-v0 and vantage/SnakePlural-v0; else
-`import vantage.envs.snake` does.
+`import vantage` takes no time and imports no torch, so that the command answers help and bad input
+at once. Where Gymnasium is imported already, it also registers vantage/Snake-v0 and
+vantage/SnakePlural-v0; else `import vantage.envs.snake` does.
 """
 
 from __future__ import annotations
@@ -49,17 +49,19 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# GNU OpenMP, which torch brings, reads this when torch is imported. By default its threads spin for milliseconds after
-# each operation; where another program wants the cores, training is then three times slower (Pong on 2 cores beside one
-# other training: 70-77 steps/s against 242-265). Alone it makes no difference.
+# GNU OpenMP, which torch brings, reads this when torch is imported. By default its threads spin for
+# milliseconds after each operation; where another program wants the cores, training is then three
+# times slower (Pong on 2 cores beside one other training: 70-77 steps/s against 242-265). Alone it
+# makes no difference.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 __all__ = [
-    "A2C", "ACER", "PPO", "Agent", "CheckpointError", "CloningConfig", "Coefficient", "Config", "ConfigError",
-    "EnvConfig", "EnvError", "Episode", "Evaluation", "ExplorationConfig", "Export", "Hogwild", "NonFiniteError",
-    "OptimizerConfig", "PolicyConfig", "Ray", "Recording", "Report", "RunConfig", "Schedule", "SearchResult", "Sync",
-    "Trainer", "VantageError", "__version__", "configure", "evaluate", "export", "load", "plot", "record",
-    "record_demonstrations", "report", "resume", "search", "train"]
+    "A2C", "ACER", "PPO", "Agent", "CheckpointError", "CloningConfig", "Coefficient", "Config",
+    "ConfigError", "EnvConfig", "EnvError", "Episode", "Evaluation", "ExplorationConfig", "Export",
+    "Hogwild", "NonFiniteError", "OptimizerConfig", "PolicyConfig", "Ray", "Recording", "Report",
+    "RunConfig", "Schedule", "SearchResult", "Sync", "Trainer", "VantageError", "__version__",
+    "configure", "evaluate", "export", "load", "plot", "record", "record_demonstrations", "report",
+    "resume", "search", "train"]
 
 _NAMES = {
     "vantage.agents.agent": ("Agent", "load"),
@@ -86,7 +88,10 @@ _NAMES = {
     "vantage.types": ("Episode", "Report"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
-"""Where each lazy name lives. Importing a module of this package with one of these names would replace the name."""
+"""The module of each lazy name.
+
+Importing a module of this package with one of these names would replace the name.
+"""
 
 
 def __getattr__(name: str) -> object:

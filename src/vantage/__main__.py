@@ -1,4 +1,7 @@
-"""`python -m vantage`: the command. Under torchrun, ranks above 0 follow rank 0, which alone reads the flags."""
+"""`python -m vantage`: the command.
+
+Under torchrun, ranks above 0 follow rank 0, which alone reads the flags.
+"""
 
 import os
 import sys

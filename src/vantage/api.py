@@ -32,11 +32,11 @@ def train(algorithm: Any, *groups: Group, env: Env | None = None,
         agent = vantage.train("ppo", env="CartPole-v1", steps=100_000)
         action, state = agent.act(obs)
 
-    All arguments but `progress` are those of `vantage.Trainer`: `algorithm`, `groups`, `env`, `run`,
-    `root`, `argv` and `keys`. `progress` shows the panel of the command in a terminal, or a line that
-    updates in place in a notebook; elsewhere it logs a line every 10 s to the logger `vantage`. Ctrl-C
-    ends the training after the update under way, and a second one at once; both save the run and raise
-    KeyboardInterrupt with the call that continues it.
+    All arguments but `progress` are those of `vantage.Trainer`: `algorithm`, `groups`, `env`,
+    `run`, `root`, `argv` and `keys`. `progress` shows the panel of the command in a terminal, or a
+    line that updates in place in a notebook; elsewhere it logs a line every 10 s to the logger
+    `vantage`. Ctrl-C ends the training after the update under way, and a second one at once; both
+    save the run and raise KeyboardInterrupt with the call that continues it.
     """
     config = config_of(algorithm, groups, env, keys)
     with shown_progress(config, progress) as show:
@@ -47,12 +47,13 @@ def resume(run: str | Path | Agent, *, steps: int | None = None, extend_schedule
            max_minutes: float | None = None, device: str | None = None, trust: bool = False,
            env: Any = None, network: Any = None, memory: Any = None, algorithm: Any = None,
            progress: bool = True) -> Agent:
-    """Continue the run in directory `run`, or that of an agent, to its end; returns an agent with its best policy.
+    """Continue a run to its end; returns an agent with its best policy.
 
         agent = vantage.resume("runs/first", steps=200_000, extend_schedule=True)
 
-    `steps`, `extend_schedule`, `max_minutes`, `device`, `trust`, `env`, `network`, `memory` and
-    `algorithm` are explained in `vantage.Trainer.resume`, `progress` in `vantage.train`.
+    `run` is its directory, or an agent of it. `steps`, `extend_schedule`, `max_minutes`, `device`,
+    `trust`, `env`, `network`, `memory` and `algorithm` are explained in `vantage.Trainer.resume`,
+    `progress` in `vantage.train`.
     """
     trainer = Trainer.resume(run, steps=steps, extend_schedule=extend_schedule,
                              max_minutes=max_minutes, device=device, trust=trust, env=env,

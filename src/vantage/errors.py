@@ -1,6 +1,7 @@
-"""What can go wrong, as people meet it, and how messages read. The command turns each class into an exit status.
+"""The exceptions of Vantage, their exit statuses, and how their messages name keys.
 
-Messages are written with the command's flags. Python shows its keywords instead: `give --num-envs 8` is num_envs=8.
+Messages are written with the command's flags. Python shows its keywords instead:
+`give --num-envs 8` is num_envs=8.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ class VantageError(Exception):
 
     @property
     def message(self) -> str:
-        """The text with flags, whoever reads it."""
+        """The message as written, with command-line flags."""
         return str(self.args[0])
 
     def __str__(self) -> str:
         return for_reader(self.message)
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: the user's line that led here, the error and, in a line, its cause."""
+        """What IPython shows: the user's line that led here, the error and its cause."""
         lines = _where(self, before_vantage=True)
         lines.append(f"{type(self).__name__}: {self}")
         if self.__cause__ is not None and not isinstance(self.__cause__, VantageError):
@@ -54,7 +55,7 @@ class CheckpointError(VantageError):
 
 
 class NonFiniteError(VantageError):
-    """A loss, a gradient or a running statistic that is not finite, caught before it reaches the policy."""
+    """A non-finite loss, gradient or running statistic, caught before it reaches the policy."""
 
 
 def _where(error: BaseException, *, before_vantage: bool) -> list[str]:
@@ -72,11 +73,10 @@ LONGEST_LINE = 2_000
 
 
 def bounded(text: str) -> str:
-    """`text` with the middle of lines left out that are longer than `LONGEST_LINE`."""
-    if len(text) <= LONGEST_LINE:
-        return text
-    return "\n".join(line if len(line) <= LONGEST_LINE else
-                     f"{line[:LONGEST_LINE // 2]} [...] {line[-LONGEST_LINE // 2:]}" for line in text.split("\n"))
+    """`text`, with lines longer than `LONGEST_LINE` shortened in the middle."""
+    half = LONGEST_LINE // 2
+    return "\n".join(line if len(line) <= LONGEST_LINE else f"{line[:half]} [...] {line[-half:]}"
+                     for line in text.split("\n"))
 
 
 class _Command:
@@ -88,7 +88,8 @@ class _Command:
 @contextmanager
 def flags_in_errors() -> Iterator[None]:
     """Show the messages of errors with flags, as the command does."""
-    former, _Command.runs = _Command.runs, True
+    former = _Command.runs
+    _Command.runs = True
     try:
         yield
     finally:
@@ -97,11 +98,12 @@ def flags_in_errors() -> Iterator[None]:
 
 _OF_OTHERS = ("shm-size", "force-reinstall", "head", "help", "help-all")
 _SWITCHES = ("trust", "extend-schedule", "private")
-_PROSE = ("or|and|of|to|for|is|if|at|on|in|as|that|which|with|has|have|does|above|out|exclude|explains|file|"
-          "N|DIR|RUN|FILE.json")
+_PROSE = ("or|and|of|to|for|is|if|at|on|in|as|that|which|with|has|have|does|above|out|exclude|"
+          "explains|file|N|DIR|RUN|FILE.json")
 """Words that follow a flag and are not its value."""
 _NUMBER = re.compile("-?[0-9.]+(e-?[0-9]+)?")
-_FLAG = re.compile(rf"(?<![\w'\"/-])--([a-z][a-z-]*[a-z])(?: (?!(?:{_PROSE})\b)(-?\w(?:[\w:.,=%/-]*\w)?))?")
+_FLAG = re.compile(rf"(?<![\w'\"/-])--([a-z][a-z-]*[a-z])"
+                   rf"(?: (?!(?:{_PROSE})\b)(-?\w(?:[\w:.,=%/-]*\w)?))?")
 
 
 def runs_command() -> bool:
@@ -115,13 +117,15 @@ def for_reader(text: str) -> str:
 
 
 def with_keywords(text: str) -> str:
-    """`text` with keywords of Python in place of flags, except in commands, which stand in backticks."""
+    """`text` with keywords of Python in place of flags, except in commands, within backticks."""
     parts = text.split("`")
-    return "`".join(_FLAG.sub(_keyword, part) if number % 2 == 0 else part for number, part in enumerate(parts))
+    return "`".join(_FLAG.sub(_keyword, part) if number % 2 == 0 else part
+                    for number, part in enumerate(parts))
 
 
 def _keyword(match: re.Match[str]) -> str:
-    flag, value = match[1], match[2]
+    flag = match[1]
+    value = match[2]
     if flag in _OF_OTHERS:
         return match[0]
     after = "" if value is None else f" {value}"
@@ -129,6 +133,9 @@ def _keyword(match: re.Match[str]) -> str:
         return f"{flag.replace('-', '_')}=True{after}"
     if flag.startswith("no-"):
         return f"{flag[3:].replace('-', '_')}=False{after}"
+    name = flag.replace("-", "_")
+    if value is None:
+        return name
     words = {"true": "True", "false": "False", "none": "None"}
-    shown = "" if value is None else "=" + words.get(value, value if _NUMBER.fullmatch(value) else repr(value))
-    return flag.replace("-", "_") + shown
+    literal = value if _NUMBER.fullmatch(value) else repr(value)
+    return f"{name}={words.get(value, literal)}"

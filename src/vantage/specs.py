@@ -295,5 +295,5 @@ class Episode:
     score: float
     length: int
     info: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """Small values in the `info` of the last step: numbers, short texts and arrays. Empty on Atari;
-    of data-parallel ranks above 0, its finite numbers alone."""
+    """Small values in the `info` of the last step: numbers, short texts and arrays. Empty on Atari.
+    From data-parallel ranks above 0, only finite numbers."""

@@ -88,7 +88,7 @@ class Rollout:
     algorithm needs `next_inputs`."""
     bootstraps: Tensor | None = None
     """[T, B] V of the states that a time limit cut in environments that reset in the same step, 0
-    elsewhere. The learner adds γ times these to `rewards`, and None is left."""
+    elsewhere. The learner adds γ times these to `rewards` and sets this field to None."""
 
     @property
     def resets(self) -> Tensor:

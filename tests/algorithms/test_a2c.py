@@ -113,6 +113,14 @@ def test_vtrace_gives_weight_1_to_an_action_that_the_environment_replaced() -> N
     assert metrics["train/rho_mean"] == 1
 
 
+def test_vtrace_of_an_action_that_the_acting_policy_hardly_took_has_finite_weights() -> None:
+    log_probs = torch.tensor([[-1.0]], requires_grad=True)
+    loss, metrics = loss_of(log_probs, torch.zeros(2, 1), torch.ones(1, 1),
+                            behaviour_log_probs=torch.full((1, 1), -1e4))
+    assert 1 < metrics["train/rho_mean"] < torch.inf
+    assert gradient(loss, log_probs).isfinite().all()
+
+
 def test_vtrace_compares_the_policy_with_the_one_that_acted() -> None:
     torch.manual_seed(0)
     spec = EnvSpec(ArraySpec("vector", (2,)), ActionSpec("discrete", (3,)))

@@ -91,6 +91,20 @@ def test_lists_and_tables_are_flags_too(flag: str, value: str, taken: Any, capsy
 
 
 @dataclass(frozen=True)
+class Choosing(A2C):
+    """A key with choices, declared by the metadata of its field alone."""
+
+    mode: str = field(default="fast", metadata={"choices": ("fast", "slow")})
+
+
+def test_choices_in_the_metadata_of_a_field_are_checked() -> None:
+    config = Config.of("test_own_algorithm:Choosing")
+    assert vars(config.change(mode="slow").algorithm)["mode"] == "slow"
+    with pytest.raises(ConfigError, match="mode='slwo' is not one of fast, slow; did you mean slow"):
+        config.change(mode="slwo")
+
+
+@dataclass(frozen=True)
 class Clashing(A2C):
     """A field with the name of the optimiser's learning rate."""
 

@@ -165,7 +165,7 @@ def test_a_config_survives_json_with_all_its_digits() -> None:
     ("lr", True, "lr=True is not a number, a schedule .*, or a function"),
     ("lr", float("nan"), "lr=nan is not finite"), ("lr", None, "lr=None is not a number"),
     ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
-    ("env", 5, "env='5' is no Gymnasium id")])
+    ("env", 5, "env='5' is not a Gymnasium id")])
 def test_values_of_a_wrong_type_are_named(key: str, value: object, says: str) -> None:
     """bad_inputs.toml has wrong text, as flags."""
     with pytest.raises(ConfigError, match=says):

@@ -11,6 +11,7 @@ import torch
 from vantage.algorithms.ppo import PPO
 from vantage.config.configure import configure
 from vantage.errors import ConfigError
+from vantage.keys.fields import typed
 from vantage.models.config import PolicyConfig
 
 
@@ -36,6 +37,11 @@ def test_fields_of_groups_and_algorithms_take_numpys_numbers_too() -> None:
     assert PolicyConfig(**network) == PolicyConfig(separate=True, hidden=(8,))
     passes: dict[str, Any] = {"epochs": np.int64(2), "advantage_norm": np.bool_(False)}
     assert PPO(**passes) == PPO(epochs=2, advantage_norm=False)
+
+
+def test_a_whole_number_in_text_keeps_all_its_digits() -> None:
+    for number in (2**53 + 1, -(2**53) - 1):
+        assert typed(str(number), int) == number
 
 
 @pytest.mark.parametrize("flag", [np.bool_(True), torch.tensor(True)])

@@ -10,7 +10,7 @@ import pytest
 from environments import make
 from gymnasium.wrappers import AtariPreprocessing
 
-from vantage.envs.atari import Game, native_emulators
+from vantage.envs.atari import AtariGame, native_emulators
 from vantage.envs.config import EnvConfig
 from vantage.envs.ids import PROTOCOLS, resolve_env
 
@@ -52,7 +52,7 @@ def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
 
 def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
     def frames(name, resets):
-        emulators = native_emulators(Game.of(resolve_env(name).atari, EnvConfig()), 8, 1)
+        emulators = native_emulators(AtariGame.of(resolve_env(name).atari, EnvConfig()), 8, 1)
         return {frame for attempt in range(resets) for frame in emulators.reset(
             seed=None if attempt else np.arange(8), options={"reset_mask": np.ones(8, bool)}
         )[1]["episode_frame_number"].tolist()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,50 @@ def test_one_that_cannot_be_used_is_refused_with_the_remedy(name, keys, says):
         make(f"test_batched:{name}", 2, **keys)
     with pytest.raises(ConfigError, match="shows no single game"):
         make_single(EnvConfig(id="test_batched:Walk"), seed=0, stream=0)
+
+
+class Tensors(Walk):
+    """Returns tensors, counts how often it is closed, and has the fault `fault` at its first reset."""
+
+    closed = 0
+
+    def reset(self, *, seed=None, options=None):
+        while self.fault == "hangs":
+            pass
+        return torch.full((self.num_envs, 1), np.nan if self.fault == "nan" else 0.0), {}
+
+    def step(self, actions):
+        ends = torch.zeros(self.num_envs, dtype=torch.bool)
+        return self.reset()[0], torch.ones(self.num_envs), ends, ends, {}
+
+    def close(self):
+        Tensors.closed += 1
+
+    def __init__(self, num_envs: int, fault: str = "") -> None:
+        super().__init__(num_envs, fault=fault)
+        self.single_observation_space = spaces.Box(-1, 1, (2 if fault == "shape" else 1,))
+
+
+@pytest.mark.parametrize(("fault", "says"), [("hangs", "longer --env-timeout|longer env_timeout"), ("shape", "shape")])
+def test_a_vector_whose_first_reset_fails_is_closed_unless_the_user_built_it(fault, says, monkeypatch):
+    monkeypatch.setattr(Tensors, "closed", 0)
+    built = vantage.configure("a2c", env=Tensors(2, fault), eval_every=0).env
+    for config, closed in ((built, 0), (EnvConfig(id="test_batched:Tensors", env_kwargs=f'{{"fault": "{fault}"}}'), 1)):
+        with pytest.raises(EnvError, match=says):
+            make_environments(replace(config, env_timeout=0.3), seed=0, num_envs=2, stream=0)
+        assert Tensors.closed == closed
+
+
+def test_a_vector_in_tensors_that_the_user_built_stays_open_after_training(monkeypatch, tmp_path):
+    monkeypatch.setattr(Tensors, "closed", 0)
+    for env, closed in ((Tensors(2), 0), (lambda num_envs: Tensors(num_envs), 1)):
+        config = vantage.configure("a2c", env=env, num_envs=2, steps=20, rollout_length=5, threads=1, eval_every=0)
+        list(vantage.Trainer(config, run=tmp_path / f"run-{closed}"))
+        assert Tensors.closed == closed
+    monkeypatch.setattr(Tensors, "closed", 0)
+    config = vantage.configure("a2c", env=Tensors(2), eval_every=0).env
+    make_environments(config, seed=0, num_envs=2, stream=1, evaluation=True).close()
+    assert Tensors.closed == 1, "the copy that an evaluation plays"
 
 
 def test_the_example_is_cartpole_resumes_exactly_and_trains(monkeypatch, tmp_path):

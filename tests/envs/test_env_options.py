@@ -10,7 +10,7 @@ import pytest
 from gymnasium import spaces
 from test_env_resume import check, moments, uninterrupted
 
-from vantage.envs.atari import Game, wrapped_emulator
+from vantage.envs.atari import AtariGame, wrapped_emulator
 from vantage.envs.config import EnvConfig
 from vantage.envs.ids import PROTOCOLS, TWO_PLAYERS, AtariId, resolve_env
 from vantage.envs.options import CROP_TABLES, margins_of
@@ -86,7 +86,7 @@ def test_wrapped_emulators_equal_native_ones(name, keys):
 def test_wrapped_emulators_draw_no_ops_as_native_ones_do():
     for random_start, most in ((0, 4), (3, 7)):
         config = EnvConfig(noop_max=5, random_start=random_start)
-        env = wrapped_emulator(Game.of(AtariId("pong", PROTOCOLS["v5"]), config))
+        env = wrapped_emulator(AtariGame.of(AtariId("pong", PROTOCOLS["v5"]), config))
         env.reset(seed=0)
         frames = [env.reset() and env.unwrapped.ale.getEpisodeFrameNumber() for _ in range(60)]
         assert set(frames) == set(range(most + 1))

@@ -46,10 +46,10 @@ def test_an_environment_belongs_to_a_family():
 @pytest.mark.parametrize(("name", "says"), [
     ("PongDeterministic-v4", r"did you mean Pong \(the classic protocol.* or ALE/Pong-v5"),
     ("LunarLander-v2", "did you mean LunarLander-v3"),
-    ("", "no Gymnasium id"),
+    ("", "not a Gymnasium id"),
     ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*install it, or start in the folder"),
     ("faulty_envs.Counter", "did you mean faulty_envs:Counter"),
-    ("parking.py", r"no Gymnasium id.*for example parking:MyClass"),
+    ("parking.py", r"not a Gymnasium id.*for example parking:MyClass"),
     ("./town/parking.py:Lot", "; give town.parking:Lot"),
     ("Faulty_env:Counter", r"mean faulty_envs:Counter\?"),
     ("../parking.py:Lot", r"; start in \.\. and give parking:Lot"),
@@ -116,6 +116,19 @@ def test_an_id_is_found_by_its_packages_plugin_or_answered_with_the_package(monk
     with pytest.raises(ConfigError, match="did you mean tiny:Tiny-Bandit-v0, which imports its package"):
         resolve_env("Tiny-Bandit-v0")
     gym.registry.pop("Plugged/Bandit-v0")
+
+
+def test_an_id_of_ones_own_that_is_called_like_a_game_is_ones_own():
+    gym.register("Othello-v0", entry_point="tiny:Bandit")
+    try:
+        env = resolve_env("Othello-v0")
+        assert env.atari is None and env.family == "other"
+        assert "Othello-v0" in ids.known_names()
+        assert resolve_env("Othello").atari.game == "othello"
+    finally:
+        gym.registry.pop("Othello-v0")
+    with pytest.raises(ConfigError, match="an Atari id that Vantage does not support"):
+        resolve_env("Othello-v0")
 
 
 def test_the_name_of_a_class_and_the_path_of_a_run_are_answered_as_such(monkeypatch, tmp_path):

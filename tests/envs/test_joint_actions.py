@@ -16,8 +16,10 @@ from hybrid_envs import SPACE
 
 from vantage.envs.actions import make_actor, make_masker, make_writer, to_row
 from vantage.envs.masks import allows
+from vantage.envs.outcomes import OutcomeError
 from vantage.envs.spaces import describe
-from vantage.envs.tensors import side_by_side, tensor_actor
+from vantage.envs.tensor_masks import allowed_actions, side_by_side
+from vantage.envs.tensors import tensor_actor
 from vantage.errors import ConfigError
 from vantage.runs.spec_json import spec_to_json
 from vantage.runs.validation import read_spec
@@ -161,3 +163,15 @@ def test_gymnasiums_vectors_stack_tuples_of_masks_as_objects() -> None:
     assert rows.astype(int).tolist() == [[1, 0, 1, 1, 1], [0, 1, 1, 1, 0], [1] * 5]
     with pytest.raises(ValueError, match="allows no action"):
         masker({"action_mask": masks}, np.zeros(3, bool))
+
+
+def test_a_mask_of_tensors_allows_a_choice_of_each_component_or_nothing_follows() -> None:
+    space = spaces.MultiDiscrete([2, 3])
+    over = torch.tensor([False, True])
+    mask = torch.tensor([[1, 0, 0, 1, 0], [1, 0, 0, 0, 0]])
+    expected = [[True, False, False, True, False], [True] * 5]
+    assert allowed_actions(mask, space, (2, 3), over).tolist() == expected
+    arrays = make_masker(EnvSpec(VECTOR, make_actor(space)[0], masked=True), (2,))
+    assert arrays({"action_mask": mask.numpy()}, over.numpy())["action_mask"].tolist() == expected
+    with pytest.raises(OutcomeError, match="allows no action of an environment whose episode goes on"):
+        allowed_actions(mask.flip(0), space, (2, 3), over)

@@ -81,7 +81,8 @@ def test_a_linear_curriculum_has_a_stage_for_every_episode() -> None:
 
 
 @pytest.mark.parametrize(("options", "words"), [
-    ("[1]", "no list of pairs"), ("{", "not JSON"), ("[[1, {}]]", "rise from 0"), ("[[0, {}], [0, {}]]", "rise from 0"),
+    ("[1]", "nor a list of pairs"), ("{", "not JSON"), ("[[1, {}]]", "rise from 0"),
+    ("[[0, {}], [0, {}]]", "rise from 0"),
     (lambda episode: {"text": "x" * 90 + str(episode)}, "keep options for more episodes"),
     (lambda episode: 1, "returned a int"), ('{"level": NaN}', "not JSON"), ({"level": {1}}, "it has a set"),
     ({"level": np.float32("nan")}, "JSON.*finite"), ([[0, {"level": np.array([np.inf])}]], "JSON.*finite"),

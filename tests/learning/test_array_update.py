@@ -120,6 +120,27 @@ def check(step: StepLoss, autograd: tuple[Tensor, Mapping[str, Tensor]], flat: F
     assert dict(step.metrics) == pytest.approx({name: x.item() for name, x in metrics.items()}, rel=1e-3, abs=1e-5)
 
 
+def test_a_ratio_that_would_overflow_has_the_gradient_of_autograd() -> None:
+    model = model_of(DISCRETE)
+    flat = FlatParameters(model.parameters())
+    arrays = ArrayUpdates(model, flat)
+    rollout = random_rollout(model, 9, 4)
+    # The policy that acted gave the first action taken a probability below exp(-100).
+    behaviour = rollout.behaviour.clone()
+    behaviour[0].scatter_(-1, rollout.actions[0].unsqueeze(-1), -200.0)
+    far = replace(rollout, behaviour=behaviour, valid=torch.ones_like(rollout.valid))
+    targets = torch.zeros_like(rollout.rewards)
+    for advantage in (1.0, -1.0, 0.0):
+        advantages = torch.full_like(rollout.rewards, advantage)
+        whole = Pieces(36, 1, torch.Generator().manual_seed(0))
+        assert arrays.supports(PPO(), 36)
+        step, = arrays.of_minibatches(PPO(), far, advantages, targets, whole, UPDATE)
+        whole = Pieces(36, 1, torch.Generator().manual_seed(0))
+        minibatch, = minibatches(far, advantages, targets, model, whole)
+        check(step, PPO().loss(model, minibatch, UPDATE), flat)
+        assert np.isfinite(step.value)
+
+
 def serves(algorithm: object, model: ActorCritic, num_steps: int) -> bool:
     return ArrayUpdates(model, FlatParameters(model.parameters())).supports(algorithm, num_steps)
 

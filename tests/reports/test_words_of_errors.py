@@ -143,7 +143,7 @@ def test_flags_become_keywords(flags: str, keywords: str) -> None:
     ("procgen-coinrun-v0", "the package procgen"),
 ])
 def test_ids_of_known_packages_have_a_hint(env: str, message: str) -> None:
-    with pytest.raises(vantage.ConfigError, match="no Gymnasium id") as error:
+    with pytest.raises(vantage.ConfigError, match="not a Gymnasium id") as error:
         vantage.configure("ppo", env=env)
     assert message in str(error.value)
 

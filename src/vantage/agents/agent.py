@@ -81,7 +81,10 @@ class Agent:
         object.__setattr__(self, "write", make_writer(self.model.spec.action))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copies and pickles make functions of their own to read and to write."""
+        """Copies and pickles build their own reader and writer.
+
+        They have no `run`: its directory may not exist where they are loaded.
+        """
         return type(self), (self.model, self.config, self.step, self.checkpoint, dict(self.scores),
                             self.deterministic)
 

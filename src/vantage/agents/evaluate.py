@@ -127,7 +127,7 @@ def evaluate(run: str | Path | Agent, *, episodes: int = 100, deterministic: boo
     - `trust`, `env`, `network`, `memory` and `algorithm`: as for `vantage.load`. With an agent,
       `env` is the environment to play in.
     """
-    check_games(episodes, seed, num_envs)
+    check_games(episodes, seed, deterministic, num_envs)
     objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
     agent, _ = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed,
                            trust=trust, call="evaluate", objects=objects)
@@ -140,7 +140,7 @@ def evaluate(run: str | Path | Agent, *, episodes: int = 100, deterministic: boo
 def evaluate_policy(agent: Agent, *, episodes: int, deterministic: bool | None, seed: int,
                     num_envs: int | None) -> Evaluation:
     """`evaluate` for a policy that is already loaded."""
-    check_games(episodes, seed, num_envs)
+    check_games(episodes, seed, deterministic, num_envs)
     if deterministic is not None:
         ways = [deterministic]
     elif plays_both_ways(agent.config):
@@ -209,12 +209,10 @@ def load_player(run: str | Path | Agent, checkpoint: str | int, deterministic: b
     """The agent of `run`, which may be one already, and whether it takes the most probable actions.
 
     `deterministic` None follows `Agent.deterministic`. Messages name `call`, Vantage's function
-    that receives the `objects`, which the run's files cannot name. An agent may play in another
-    environment, and has all other code.
+    that receives the `objects`, which the run's files cannot name. With an agent, only `env` may be
+    given: its other code is loaded already.
     """
-    check_games(episodes, seed)
-    if deterministic not in (None, True, False):
-        raise ConfigError(f"deterministic={deterministic!r:.80} is not True, False or None")
+    check_games(episodes, seed, deterministic)
     objects = dict(objects or {})
     if isinstance(run, Agent):
         if checkpoint != "auto" or objects.keys() - {"env"}:
@@ -231,7 +229,7 @@ def load_player(run: str | Path | Agent, checkpoint: str | int, deterministic: b
 
 def _loaded_already(agent: Agent, call: str, checkpoint: str | int,
                     objects: Mapping[str, Any]) -> ConfigError:
-    """The error of a choice that only the call with the agent's run has."""
+    """The error for `checkpoint` or code given together with an agent, which has its own."""
     source = "its run" if agent.run is None else repr(str(agent.run))
     flat = agent.config.flat()
     words = [source]
@@ -243,8 +241,11 @@ def _loaded_already(agent: Agent, call: str, checkpoint: str | int,
                        f"vantage.{call}({', '.join(words)})")
 
 
-def check_games(episodes: int, seed: int, num_envs: int | None = None) -> None:
-    """ConfigError for what is no whole number, or out of range."""
+def check_games(episodes: int, seed: int, deterministic: bool | None,
+                num_envs: int | None = None) -> None:
+    """ConfigError unless the numbers are whole and in range, and `deterministic` is a flag."""
+    if deterministic not in (None, True, False):
+        raise ConfigError(f"deterministic={deterministic!r:.80} is not True, False or None")
     for name, number in {"episodes": episodes, "seed": seed, "num_envs": num_envs or 1}.items():
         if not isinstance(number, Integral):
             raise ConfigError(f"{name}={number!r:.80} is not a whole number")

@@ -125,7 +125,10 @@ def _fractions(actions: Tensor, low: tuple[float, ...], high: tuple[float, ...])
 
 
 def _log_slope(u: Tensor) -> Tensor:
-    """log (1 - tanh² u) / 2: of the slope of (1 + tanh u) / 2, in a form that does not overflow."""
+    """log((1 - tanh² u) / 2), the log slope of (1 + tanh u) / 2.
+
+    In a form that does not overflow.
+    """
     return math.log(2) - 2 * (u + F.softplus(-2 * u))
 
 

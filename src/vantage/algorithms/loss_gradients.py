@@ -14,6 +14,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from vantage.algorithms.distributions import Categorical, Gaussian
+from vantage.algorithms.losses import LARGEST_LOG_RATIO
 
 _LOG_ROOT_2PI = np.float32(0.5 * math.log(2 * math.pi))
 
@@ -121,9 +122,10 @@ def ppo_gradient(distribution: Categorical | Gaussian, params: Float[ndarray, "N
     log_ratios = policy.log_probs - steps.behaviour_log_probs
     if not steps.valid.all():  # the environment has replaced some actions
         log_ratios *= steps.valid
-    rhos = np.exp(log_ratios)
+    rhos = np.exp(np.minimum(log_ratios, LARGEST_LOG_RATIO))
     gains = rhos * steps.advantages
     clipped = rhos.clip(1 - clip, 1 + clip) * steps.advantages
+    has_gradient = (gains <= clipped) & (log_ratios <= LARGEST_LOG_RATIO)
     errors = steps.targets - values
     squares = errors * errors
     slopes = errors
@@ -137,7 +139,7 @@ def ppo_gradient(distribution: Categorical | Gaussian, params: Float[ndarray, "N
     gradient = _gradient(
         distribution, policy, steps.actions, weights,
         policy_loss=-_mean(np.minimum(gains, clipped), weights),
-        d_log_probs=np.where(gains <= clipped, -weights * gains, np.float32(0)), errors=errors,
+        d_log_probs=np.where(has_gradient, -weights * gains, np.float32(0)), errors=errors,
         squares=squares, slopes=slopes, targets=steps.targets, value_coef=value_coef,
         entropy_coef=entropy_coef)
     gradient.metrics["train/clip_fraction"] = _mean(np.abs(rhos - 1) > clip, weights)
@@ -151,7 +153,7 @@ def _gradient(distribution: Categorical | Gaussian, policy: Evaluated, actions: 
               entropy_coef: float) -> Gradient:
     """The part of both losses' gradients that follows the policy's term.
 
-    `errors` are those of the values; `slopes` are the ones that `squares` depend on.
+    `slopes` are -½ ∂`squares`/∂V: the errors, or 0 where value clipping stops the gradient.
     """
     value_loss = 0.5 * _mean(squares, weights)
     entropy = _mean(policy.entropies, weights)

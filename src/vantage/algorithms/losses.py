@@ -13,12 +13,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from vantage.algorithms.interface import no_intrinsic
-from vantage.algorithms.returns import gae, vtrace
+from vantage.algorithms.returns import advantages_and_targets
 
 _ROUNDING = 1e-6
 """Largest standard deviation that rounding gives equal float32 numbers, relative to their mean."""
-_LARGEST_LOG_RATIO = 80.0
-"""Of a new policy to the one that acted: exp(89) overflows in float32."""
+LARGEST_LOG_RATIO = 80.0
+"""Bound on log π(a) - log μ(a), of a new policy π and the one that acted: exp(89) overflows in
+float32."""
 
 
 def masked_mean(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"]) -> Float[Tensor, ""]:
@@ -84,13 +85,11 @@ def a2c_estimate(log_probs: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"]
     bootstrap value: λ = 1 for targets, `gae_lambda` for advantages. `add_intrinsic` is that of
     `Update`.
     """
-    discounts = gamma * (~terminated).to(values.dtype)
     rhos: Tensor | None = None
-    if behaviour_log_probs is None:
-        estimate = partial(gae, rewards, values, discounts, keep)
-    else:
-        rhos = torch.where(valid, (log_probs - behaviour_log_probs).exp(), 1.0)
-        estimate = partial(vtrace, rewards, values, discounts, keep, rhos)
+    if behaviour_log_probs is not None:
+        log_ratios = (log_probs - behaviour_log_probs).clamp(max=LARGEST_LOG_RATIO)
+        rhos = torch.where(valid, log_ratios.exp(), 1.0)
+    estimate = partial(advantages_and_targets, rewards, values, terminated, keep, rhos, gamma=gamma)
     advantages, targets = estimate(gae_lambda=gae_lambda)
     if value_target == "return":
         _, targets = estimate(gae_lambda=1.0)
@@ -159,7 +158,7 @@ def ppo_loss(log_probs: Float[Tensor, "T B"], behaviour_log_probs: Float[Tensor,
     """
     log_ratios = log_probs - behaviour_log_probs
     # A ratio that overflows would make the gradient of a clipped one NaN.
-    rhos = log_ratios.clamp(max=_LARGEST_LOG_RATIO).exp()
+    rhos = log_ratios.clamp(max=LARGEST_LOG_RATIO).exp()
     clipped_rhos = rhos.clamp(1 - clip, 1 + clip)
     policy_loss = -masked_mean(torch.minimum(rhos * advantages, clipped_rhos * advantages), valid)
     errors = (targets - values).square()

@@ -69,18 +69,13 @@ class PPO:
     def estimate(self, rollout: Rollout, update: Update) -> Estimate:
         """GAE with `rollout.values`, or V-trace if the rollout has importance weights `rhos`."""
         from vantage.algorithms.losses import normalise
-        from vantage.algorithms.returns import gae, vtrace
+        from vantage.algorithms.returns import advantages_and_targets
 
         assert rollout.values is not None
-        discounts = update.at(self.gamma) * (~rollout.terminated).to(rollout.values.dtype)
         gae_lambda = update.at(self.gae_lambda)
-        if rollout.rhos is None:
-            advantages, targets = gae(
-                rollout.rewards, rollout.values, discounts, rollout.keep, gae_lambda=gae_lambda)
-        else:
-            advantages, targets = vtrace(
-                rollout.rewards, rollout.values, discounts, rollout.keep, rollout.rhos,
-                gae_lambda=gae_lambda)
+        advantages, targets = advantages_and_targets(
+            rollout.rewards, rollout.values, rollout.terminated, rollout.keep, rollout.rhos,
+            gamma=update.at(self.gamma), gae_lambda=gae_lambda)
         advantages = update.add_intrinsic(advantages, gae_lambda, rollout.rhos)
         if self.advantage_norm and self.advantage_norm_over == "rollout":
             advantages = normalise(advantages, rollout.valid, update.total)

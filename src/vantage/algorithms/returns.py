@@ -60,6 +60,17 @@ def vtrace(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
     return clipped * (deltas + traces * following), corrections + values[:-1]
 
 
+def advantages_and_targets(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
+                           terminated: Bool[Tensor, "T B"], keep: Bool[Tensor, "T B"],
+                           rhos: Float[Tensor, "T B"] | None, *, gamma: float, gae_lambda: float
+                           ) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
+    """`gae`, or `vtrace` if there are importance weights `rhos`."""
+    discounts = gamma * (~terminated).to(values.dtype)
+    if rhos is None:
+        return gae(rewards, values, discounts, keep, gae_lambda=gae_lambda)
+    return vtrace(rewards, values, discounts, keep, rhos, gae_lambda=gae_lambda)
+
+
 @torch.no_grad()
 def retrace(rewards: Float[Tensor, "T B"], q_values: Float[Tensor, "T B"],
             values: Float[Tensor, "T+1 B"], discounts: Float[Tensor, "T B"],

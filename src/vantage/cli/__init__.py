@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
-from vantage.cli.deferred_signals import Postponed
+from vantage.cli.deferred_signals import DeferredSignal
 
 __all__ = ["main"]
 
@@ -58,10 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os._exit(status)
 
 
-_postponed = Postponed()
+_deferred = DeferredSignal()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     """Handler of SIGINT: KeyboardInterrupt, after the end of an import."""
-    if not _postponed.waits(number, frame):
+    if not _deferred.defers(number, frame):
         raise KeyboardInterrupt

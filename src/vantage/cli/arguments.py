@@ -14,7 +14,7 @@ from tyro.conf import Positional, arg
 from vantage.cli.config_files import read_config, read_search
 from vantage.cli.help import options, print_help
 from vantage.cli.parsing import arguments_of, first_line, option_names, parse
-from vantage.config.algorithms import own_spelling
+from vantage.config.algorithms import ALGORITHMS, own_spelling
 from vantage.config.config import Config, Key
 from vantage.config.configure import defaults, with_defaults
 from vantage.config.flag_checks import check_flags
@@ -38,7 +38,7 @@ def _choice(metavar: str, without: str = "") -> Any:
     return arg(metavar=metavar, help_behavior_hint=hint)
 
 
-_ALGO = Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class")
+_ALGO = Doc(f"{', '.join(ALGORITHMS)}, a preset (`vantage list`) or module:Class")
 Algo = Annotated[str | None, _ALGO, _choice("ALGO", "(required)")]
 Env = Annotated[str | None, Doc("Gymnasium id, short Atari name (Pong), or module:Class"),
                 _choice("ENV", "(required)")]
@@ -143,7 +143,8 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
     has_own_class = is_code(settings.algo)
     if not wants_help and not has_own_class:
         _check_flags(line.unknown, names, prog)
-    config = with_defaults(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
+    config = with_defaults(settings.algo or "a2c", env=settings.env or "CartPole-v1",
+                           **settings.values)
     if has_own_class:  # its fields are flags too
         line = _parse(kind, own, keys | config.flat_keys(), words, prog)
     if wants_help:
@@ -167,7 +168,7 @@ def _check_choices(settings: Settings, unknown: Sequence[str],
                               f"--env {word}")
         raise _unexpected(word, (), prog)
     if not settings.algo:
-        raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, "
+        raise ConfigError(f"which algorithm? Give {', '.join(ALGORITHMS)} or a preset, "
                           "--from-search DIR, or a --config file that names it")
     if not settings.env:
         example = "--env Pong" if kind is ByAlgorithm else f"{prog} Pong"

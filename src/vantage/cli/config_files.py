@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vantage.config.flat import flatten, of_run
+from vantage.config.run import CHECKPOINTS_PER_RUN, EVALUATIONS_PER_RUN
 from vantage.errors import ConfigError
 from vantage.keys.fields import read_json_object
 from vantage.runs.files import read_small
@@ -30,7 +31,8 @@ def read_search(directory: str, flags: Collection[str], algo: str,
     steps = values.get("steps")
     if "steps" in flags and isinstance(steps, int):
         # Default intervals of the trial are shares of its steps, and become shares of the new ones.
-        for name, parts in (("save_every", 10), ("eval_every", 20)):
+        shares = {"save_every": CHECKPOINTS_PER_RUN, "eval_every": EVALUATIONS_PER_RUN}
+        for name, parts in shares.items():
             if values.get(name) == max(1, steps // parts):
                 del values[name]
     return values, f"config: {trial}"

@@ -15,7 +15,7 @@ LONGEST_IMPORT_SECONDS = 4.0
 _AGAIN_SECONDS = 0.05
 
 
-class Postponed:
+class DeferredSignal:
     """Delays a signal that arrives during an import.
 
     Its handler must not raise there: torch's C++ code calls Python while it is imported, and an
@@ -27,7 +27,7 @@ class Postponed:
         self._sent_again = False
         self.times_sent = 0
 
-    def waits(self, number: int, frame: FrameType | None) -> bool:
+    def defers(self, number: int, frame: FrameType | None) -> bool:
         """Whether the signal is delayed: a handler called at `frame` must then ignore it.
 
         During an import a second signal ends the process at once, as does the first after

@@ -13,7 +13,8 @@ from tyro.conf import FlagConversionOff, arg
 from vantage.cli.parsing import first_line, parse
 from vantage.config.config import Config
 from vantage.config.flat import GROUPS
-from vantage.keys.fields import in_text, kinds_of, type_hints
+from vantage.keys.fields import in_text, kinds_of
+from vantage.keys.type_hints import type_hints
 
 _EXPLAINED = frozenset({
     "num_envs", "env_kwargs", "network", "memory", "frame_stack", "init_from", "optimizer", "lr",

@@ -52,7 +52,7 @@ def option_names(command: Callable[..., Any]) -> list[str]:
 
 
 def parse(kind: Any, argv: Sequence[str], prog: str, description: str) -> tuple[Any, list[str]]:
-    """What tyro makes of `argv` for a function or class, and the words that it does not know."""
+    """The value that tyro parses from `argv`, and the words that it does not recognise."""
     if shutil.get_terminal_size().columns < 20:  # tyro 1.0 never returns below 8
         os.environ["COLUMNS"] = "20"
     with errors_in_one_line():
@@ -104,7 +104,7 @@ def _choices(argument: ArgumentDefinition) -> str:
     return ": " + ", ".join(choice for choice in choices if choice != "None")
 
 
-# Of a union, the first in this order says most.
+# A union shows the metavar of the first of its types in this order.
 _METAVARS = {bool: "true|false", Schedule: "SCHEDULE", tuple: "INT,...", int: "INT",
              float: "FLOAT", str: "STR"}
 

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from vantage._host.time_limit import TimeLimit
-from vantage.cli.deferred_signals import Postponed, end_process
+from vantage.cli.deferred_signals import DeferredSignal, end_process
 
 if TYPE_CHECKING:
     from vantage.tools.display import Display
@@ -43,7 +43,7 @@ class Stop:
         self._handled = 0
         self.display: Display | None = None
         self._training = False
-        self._postponed = Postponed()
+        self._deferred = DeferredSignal()
 
     def __enter__(self) -> Self:
         numbers = [signal.SIGINT, signal.SIGTERM]
@@ -61,7 +61,7 @@ class Stop:
 
     def __exit__(self, *error: object) -> None:
         Stop._active = None
-        self._postponed.forget()
+        self._deferred.forget()
         TimeLimit.ends_process = False
         signal.set_wakeup_fd(self._former_wakeup)
         os.close(self._wakeup)  # ends the thread
@@ -77,9 +77,10 @@ class Stop:
         return self.signal != 0
 
     def _count(self, arrivals: int) -> None:
-        """End the process at a second signal, even while native code keeps it from `_handle`.
+        """End the process at a second signal.
 
-        Ray's does so while it connects.
+        It does so even if native code, such as Ray's while connecting, keeps Python from running
+        `_handle`.
         """
         signals = 0
         with os.fdopen(arrivals, "rb", buffering=0) as pipe:
@@ -87,7 +88,7 @@ class Stop:
                 if number[0] not in self._former:
                     continue
                 signals += 1
-                if signals - self._postponed.times_sent < 2:
+                if signals - self._deferred.times_sent < 2:
                     continue
                 sleep(NATIVE_SECONDS)
                 if self._handled < signals:
@@ -95,7 +96,7 @@ class Stop:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._handled += 1
-        if not self._training and self._postponed.waits(number, frame):
+        if not self._training and self._deferred.defers(number, frame):
             return
         if self.signal:  # the second one
             end_process(number)

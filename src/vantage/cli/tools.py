@@ -27,7 +27,7 @@ SHORT = arg(aliases=("-o",))
 
 
 @dataclass(frozen=True)
-class Play:
+class PolicyOptions:
     """How a run's policy plays."""
 
     checkpoint: Checkpoint = "auto"
@@ -53,8 +53,8 @@ class Play:
 MaxSteps = Annotated[int, Doc("cut games after this many steps; 0: as the run")]
 
 
-def evaluate(run: Policy, *, episodes: Annotated[int, Doc("games to play")] = 100, play: Play,
-             max_episode_steps: MaxSteps = 0, json: Json = False) -> None:
+def evaluate(run: Policy, *, episodes: Annotated[int, Doc("games to play")] = 100,
+             play: PolicyOptions, max_episode_steps: MaxSteps = 0, json: Json = False) -> None:
     """Evaluate a run's policy on whole games."""
     arguments = play.arguments()
     from vantage.agents.evaluate import evaluate
@@ -81,7 +81,7 @@ def record(run: Policy, *,
            demonstrations: Annotated[Path | None, Doc("write the games as demonstrations to this "
                                                       ".safetensors file")] = None,
            episodes: Annotated[int | None, Doc("games to record; none: 1, of demonstrations "
-                                               "20")] = None, play: Play) -> None:
+                                               "20")] = None, play: PolicyOptions) -> None:
     """Record games of a run's policy as a video, or as demonstrations."""
     arguments = play.arguments()
     if output is None and demonstrations is None:
@@ -100,10 +100,10 @@ def record(run: Policy, *,
         write_line(record(run, output, episodes=number, **arguments).sentence())
 
 
-_LATEST = Play(checkpoint="latest")
+_LATEST = PolicyOptions(checkpoint="latest")
 
 
-def watch(run: Policy, *, play: Play = _LATEST) -> None:
+def watch(run: Policy, *, play: PolicyOptions = _LATEST) -> None:
     """Watch a run's policy play in a window, also while it trains."""
     arguments = play.arguments()
     from vantage.tools.watch import watch

@@ -165,8 +165,29 @@ def search(settings: Settings, *, study: Options) -> int:
 
 def _follow(config: Config, updates: Generator[Report | None], report: bool, note: str = "") -> int:
     """Show the reports until the run ends or a signal asks it to stop; returns the exit status."""
-    from vantage.runs.checkpoint import newest_step
-    from vantage.tools.display import Display, say
+    from vantage.tools.display import say
+
+    last, stop = _show_until_stop(config, updates, note)
+    if last is None:
+        return 1
+    if stop.signal or not report:
+        say(_closing_line(last, stop))
+        return 128 + stop.signal if stop.signal else 0
+    from vantage.tools.final_report import final_report
+
+    try:
+        final_report(Path(last.run))
+    except KeyboardInterrupt:
+        say(f"the training is done and saved in {last.run}; for a report of it: vantage report "
+            f"{quote(last.run)}")
+        raise
+    return 0
+
+
+def _show_until_stop(config: Config, updates: Generator[Report | None],
+                     note: str) -> tuple[Report | None, Stop]:
+    """Show the reports of `updates`; returns the last one, if any, and the signals that arrived."""
+    from vantage.tools.display import Display
 
     last = None
     with (Stop() as stop, closing(updates), Display(config) as display,
@@ -187,27 +208,24 @@ def _follow(config: Config, updates: Generator[Report | None], report: bool, not
             display.note(f"interrupted environments {error}; their rollout is discarded")
         except Exception:
             if last is not None and Path(last.run).is_dir():  # the error itself says the rest
-                step = newest_step(Path(last.run)) or 0
-                display.note(f"failed; fix the error, then continue from step {step:,} with: "
-                             f"vantage resume {quote(last.run)}")
+                display.note("failed; fix the error, then continue from step "
+                             f"{_saved_step(last):,} with: vantage resume {quote(last.run)}")
             raise
-    if last is None:
-        return 1
+    return last, stop
+
+
+def _closing_line(last: Report, stop: Stop) -> str:
+    """How the run ended, and the command that follows."""
     run = quote(last.run)
     if stop.signal:
-        step = newest_step(Path(last.run)) or 0
-        say(f"stopped by {_name(stop)} at step {step:,}, saved; go on with: vantage resume {run}")
-        return 128 + stop.signal
-    if not report:
-        say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate "
+        return (f"stopped by {_name(stop)} at step {_saved_step(last):,}, saved; go on with: "
+                f"vantage resume {run}")
+    return (f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate "
             f"{run}")
-        return 0
-    from vantage.tools.final_report import final_report
 
-    try:
-        final_report(Path(last.run))
-    except KeyboardInterrupt:
-        say(f"the training is done and saved in {last.run}; for a report of it: vantage report "
-            f"{run}")
-        raise
-    return 0
+
+def _saved_step(last: Report) -> int:
+    """The step of the newest checkpoint; 0 if there is none."""
+    from vantage.runs.checkpoint import newest_step
+
+    return newest_step(Path(last.run)) or 0

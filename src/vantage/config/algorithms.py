@@ -30,7 +30,8 @@ ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
 }
 """The class and the usual runtime of each algorithm. The only place that maps names to classes."""
 
-_NAMES: Mapping[type[Any], str] = {A2C: "a2c", PPO: "ppo", ACER: "acer"}
+_NAMES: Mapping[type[Any], str] = {kind: kind.__name__.lower() for kind, _ in ALGORITHMS.values()}
+"""The name of each class; a3c and a3g are a2c under Hogwild."""
 
 
 def name_and_values(algorithm: Any) -> tuple[Any, dict[str, Any]]:

@@ -12,7 +12,7 @@ from vantage.config.config import Config
 from vantage.config.num_envs import why_uneven
 from vantage.config.runtimes import Sync
 from vantage.config.sources import changed_modules, outdated_class
-from vantage.envs.build import copying, is_built, num_built
+from vantage.envs.built import copying, is_built, num_built
 from vantage.envs.ids import registering_module
 from vantage.errors import ConfigError
 from vantage.keys.objects import modules_of, shown_name

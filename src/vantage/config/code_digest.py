@@ -28,8 +28,8 @@ Digests before "b" differed between a notebook and a script, so that they are no
 def code_digest(target: Any) -> str | None:
     """The digest of a class or function, or of the class of another object.
 
-    With its base classes and what its code refers to by name, as far as they are the user's. Lines,
-    comments and docstrings do not matter. None if there is no such code.
+    It covers the user's base classes, and the user's functions and classes that the code refers to
+    by name. Line numbers, comments and docstrings do not count. None if there is no such code.
     """
     pieces = [*_pieces(target, set())]
     if not pieces:

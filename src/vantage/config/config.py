@@ -27,12 +27,13 @@ from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.config.unknown_keys import check_known, why_no_attribute
 from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
-from vantage.keys.fields import check_fields, convert, kinds_of, plain, read_json_object, type_hints
+from vantage.keys.fields import check_fields, convert, kinds_of, plain, read_json_object
 from vantage.keys.given_fields import changed_fields
 from vantage.keys.import_paths import load_class
 from vantage.keys.objects import ObjectName, is_object, pack, shown_name, unpack
 from vantage.keys.python_values import config_value
 from vantage.keys.schedules import Schedule, value_at
+from vantage.keys.type_hints import type_hints
 from vantage.learning.config import CloningConfig, ExplorationConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
 

@@ -24,8 +24,9 @@ from vantage.config.groups import Group, keys_of
 from vantage.config.presets.games import GAMES, GamePreset, env_of_preset
 from vantage.config.presets.measured import MEASURED, Defaults
 from vantage.config.presets.systems import SYSTEMS
+from vantage.config.run import CHECKPOINTS_PER_RUN, EVALUATIONS_PER_RUN
 from vantage.config.runtimes import Hogwild, Ray
-from vantage.envs.build import copying, is_built, num_built
+from vantage.envs.built import copying, is_built, num_built
 from vantage.envs.ids import EnvId, resolve_env
 from vantage.envs.options import check_options
 from vantage.errors import ConfigError
@@ -58,8 +59,7 @@ _FAMILIES = {
 """Names of the families of environments in messages."""
 
 
-def defaults(algo: str, env: str, atari_protocol: str = "auto",
-             runtime: str | None = None) -> Defaults:
+def defaults(algo: str, env: str, atari_protocol: str, runtime: str | None) -> Defaults:
     """The defaults of an algorithm or a preset on `env`.
 
     A subclass of A2C, PPO or ACER has those of that algorithm, except for fields that its body
@@ -86,10 +86,10 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto",
             values["save_every"] = measured.values["save_every"]
         return Defaults(values | system.values(env_id), f"preset {algo}: {system.title}")
     keys = _keys_with_defaults(algo, base)
-    found = dict(measured.values)
+    measured_values = dict(measured.values)
     if "envs_per_worker" in keys:  # of a3c and a3g
-        found["envs_per_worker"] = found.pop("num_envs")
-    values |= {key: value for key, value in found.items() if key in keys}
+        measured_values["envs_per_worker"] = measured_values.pop("num_envs")
+    values |= {key: value for key, value in measured_values.items() if key in keys}
     return Defaults({"algo": algo, **values}, measured.source)
 
 
@@ -175,7 +175,7 @@ def configure(algorithm: Any, *groups: Group, env: Env | None = None, **override
 
 def with_defaults(algorithm: Any, *groups: Group, env: Env | None = None,
                   **overrides: Any) -> Config:
-    """`configure` for keys of which some may be from a file, and have no effect."""
+    """As `configure`, but keys without effect are accepted: some may come from a file."""
     if env is None and isinstance(algorithm, str):
         env = env_of_preset(algorithm) or None
     env_name = _name_of_env(env, groups)
@@ -241,7 +241,8 @@ def _dependent_values(config: Config, overrides: Mapping[str, Any], family: str,
         values["advantage_norm"] = False  # normalised, advantages of vanishing rewards are noise
     if is_built(config.env):
         values["num_envs"] = num_built(config.env)
-    values["save_every"] = min(config.run.save_every, max(1, config.run.steps // 10))
+    values["save_every"] = min(config.run.save_every,
+                               max(1, config.run.steps // CHECKPOINTS_PER_RUN))
     if config.policy.init_from is not None:  # those weights replace the initial ones
         values["init"] = PolicyConfig.init
         if config.policy.std != "fixed":
@@ -252,7 +253,8 @@ def _dependent_values(config: Config, overrides: Mapping[str, Any], family: str,
     if config.run.eval_every == -1:
         never = (config.run.eval_every_seconds > 0 or family == "atari"
                  or not _can_build_eval_envs(config))
-        values["eval_every"] = 0 if never else max(1, config.run.steps // 20)
+        values["eval_every"] = (
+            0 if never else max(1, config.run.steps // EVALUATIONS_PER_RUN))
         if not never and "max_eval_share" not in overrides:
             values["max_eval_share"] = MAX_EVAL_SHARE
     if "stop_at_eval" not in overrides and not config.override(values).run.evaluates:

@@ -1,4 +1,4 @@
-"""The number of environments: `num_envs` of the whole run, or `envs_per_worker` of each of its workers.
+"""The number of environments: `num_envs` of the run, or `envs_per_worker` of each of its workers.
 
 Runs under hogwild and ray have one of the two; the other is 0. Runs under sync have `num_envs`.
 """
@@ -44,24 +44,29 @@ def with_one_number(env: EnvConfig, runtime: Sync | Hogwild | Ray, *, former: Sy
         raise ConfigError(f"num_envs={env.num_envs} is of the whole run and envs_per_worker="
                           f"{runtime.envs_per_worker} of each worker; give one of them")
     if not env.num_envs and not runtime.envs_per_worker:
-        raise ConfigError("num_envs=0 and envs_per_worker=0 leave no environment; give --num-envs 8 "
-                          "for the whole run, or --envs-per-worker 8")
+        raise ConfigError("num_envs=0 and envs_per_worker=0 leave no environment; give --num-envs "
+                          "8 for the whole run, or --envs-per-worker 8")
     return env, runtime
 
 
 def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` with those of `over` in their place; a number of environments replaces either key."""
-    replaced = {other for name, other in _OTHER.items() if str(over.get(name, 0)) != "0" and other not in over}
+    """`values`, overridden by `over`; a number of environments replaces either key."""
+    replaced = {other for name, other in _OTHER.items()
+                if str(over.get(name, 0)) != "0" and other not in over}
     return {name: value for name, value in values.items() if name not in replaced} | dict(over)
 
 
 def most_workers(num_envs: int, most: int) -> int:
     """The largest number of workers, up to `most`, that share `num_envs` evenly; `most` for 0."""
-    return next(workers for workers in range(min(most, num_envs or most), 0, -1) if num_envs % workers == 0)
+    return next(workers for workers in range(min(most, num_envs or most), 0, -1)
+                if num_envs % workers == 0)
 
 
 def why_uneven(num_envs: int, workers: int) -> str | None:
-    """Why `workers` cannot share `num_envs` evenly, with the nearest numbers that can; None if they can."""
+    """Why `workers` cannot share `num_envs` evenly; None if they can.
+
+    It names the nearest numbers that are even.
+    """
     if workers == 0 or num_envs % workers == 0:
         return None
     below = num_envs // workers * workers
@@ -69,5 +74,5 @@ def why_uneven(num_envs: int, workers: int) -> str | None:
     fewer = most_workers(num_envs, workers)
     more = [number for number in range(workers + 1, num_envs + 1) if num_envs % number == 0]
     processes = [str(number) for number in (fewer, *more[:1])]
-    return (f"num_envs={num_envs} cannot be divided evenly among so many processes; give --num-envs "
-            f"{' or '.join(envs)}, or --num-workers {' or '.join(processes)}")
+    return (f"num_envs={num_envs} cannot be divided evenly among so many processes; give "
+            f"--num-envs {' or '.join(envs)}, or --num-workers {' or '.join(processes)}")

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from vantage.keys.fields import check_fields, key
 from vantage.keys.given_fields import remembering_arguments
 
+CHECKPOINTS_PER_RUN = 10
+"""The default `save_every` is at most the steps of the run divided by this."""
+EVALUATIONS_PER_RUN = 20
+"""The default `eval_every` is the steps of the run divided by this."""
+
 
 @remembering_arguments
 @dataclass(frozen=True)
@@ -24,8 +29,8 @@ class RunConfig:
     save_every: int = key(200_000, "agent steps between checkpoints", low=1, high=10**15)
     keep_checkpoints: int = key(3, "number of newest checkpoints to keep", low=1, high=10**6)
     eval_every: int = key(
-        -1, "agent steps between evaluations; 0: none; -1: 20 evaluations a run, on Atari none",
-        low=-1, high=10**15)
+        -1, f"agent steps between evaluations; 0: none; -1: {EVALUATIONS_PER_RUN} evaluations a "
+        "run, on Atari none", low=-1, high=10**15)
     eval_every_seconds: float = key(
         0.0, "seconds between evaluations, so that no two runs evaluate at the same steps; 0: none",
         low=0, high=1e9)

@@ -13,6 +13,12 @@ _ENVS_PER_WORKER = ("environments of each worker, instead of num_envs; 0: num_en
                     "num_workers")
 
 
+def _rollout_lengths(runtime: Sync | Hogwild | Ray) -> tuple[int, ...]:
+    """The lengths of rollouts, which workers take in turn; one, except under Hogwild."""
+    length = runtime.rollout_length
+    return length if isinstance(length, tuple) else (length,)
+
+
 @remembering_arguments
 @dataclass(frozen=True)
 class Sync:
@@ -33,10 +39,7 @@ class Sync:
     def __post_init__(self) -> None:
         check_fields(self)
 
-    @property
-    def rollout_lengths(self) -> tuple[int, ...]:
-        """The length as a tuple of one."""
-        return (self.rollout_length,)
+    rollout_lengths = property(_rollout_lengths)
 
 
 @remembering_arguments
@@ -71,12 +74,7 @@ class Hogwild:
         if not self.rollout_lengths:
             raise ConfigError("rollout_length is empty; write for example 20 or 16,32,64")
 
-    @property
-    def rollout_lengths(self) -> tuple[int, ...]:
-        """The lengths, which workers take in turn."""
-        if isinstance(self.rollout_length, tuple):
-            return self.rollout_length
-        return (self.rollout_length,)
+    rollout_lengths = property(_rollout_lengths)
 
 
 @remembering_arguments
@@ -116,7 +114,4 @@ class Ray:
             raise ConfigError(f"ray_address={self.ray_address!r} is not an address; give local, "
                               "auto or HOST:PORT")
 
-    @property
-    def rollout_lengths(self) -> tuple[int, ...]:
-        """The length as a tuple of one."""
-        return (self.rollout_length,)
+    rollout_lengths = property(_rollout_lengths)

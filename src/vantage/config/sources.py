@@ -159,7 +159,7 @@ def _was_patched(module: ModuleType, path: Path, source: bytes, modified: float)
 def outdated_class(kinds: Iterable[type]) -> type | None:
     """The first of `kinds` that differs from the class of that name in its module, or None.
 
-    A class of a notebook keeps its base class when the module of that is reloaded.
+    A notebook class keeps its old base class when that class's module is reloaded.
     """
     for kind in kinds:
         module = sys.modules.get(kind.__module__)
@@ -196,7 +196,8 @@ def _has_other_functions(module: ModuleType, path: Path, source: bytes,
     forms: dict[str, list[object]] = {}  # several of one name, such as a property and its setter
     for name, each in _compiled_functions(code):
         forms.setdefault(name, []).append(form(each))
-    return any(form(each) not in forms.get(name, []) for name, each in _loaded_functions(vars(module))
+    return any(form(each) not in forms.get(name, [])
+               for name, each in _loaded_functions(vars(module))
                if Path(each.co_filename).resolve() == path)
 
 

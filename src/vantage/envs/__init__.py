@@ -1,5 +1,6 @@
-"""Environments, stepped in batches and saved in snapshots. The only package that imports gymnasium
-and ale_py.
+"""Environments, stepped in batches and saved in snapshots.
 
-Only `tensor_env`, `tensors` and `vec_env` import torch.
+The only package that imports gymnasium and ale_py; `tools.doctor` imports them in separate
+processes, to check that they work. Only `tensor_env`, `tensor_masks`, `tensors` and `vec_env`
+import torch.
 """

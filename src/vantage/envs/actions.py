@@ -229,7 +229,8 @@ def _box_actor(space: spaces.Box, batch: Shape, *, scale: bool) -> tuple[ActionS
     is_integer = dtype.kind in "iu"
     flat_shape = (*batch, space.low.size)
     shape = batch + space.shape
-    lowest, highest = space.low, space.high
+    lowest = space.low
+    highest = space.high
 
     def convert(action: Any) -> Array:
         if scaled:

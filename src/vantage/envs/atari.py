@@ -17,8 +17,16 @@ from vantage._host.extras import needs
 from vantage._host.system import available_cores
 from vantage.envs.config import EnvConfig
 from vantage.envs.ids import AtariId, AtariProtocol
-from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
-from vantage.envs.options import Picture, Play, margins_of, numbers
+from vantage.envs.interface import (
+    RESEED_STEPS,
+    Array,
+    Info,
+    Obs,
+    Outcome,
+    Seeds,
+    Simulators,
+)
+from vantage.envs.options import Picture, PlayOptions, margins_of, numbers
 from vantage.envs.short_episodes import SideBySide, keep_if_shorter
 from vantage.envs.vector_env import FIRE
 from vantage.errors import ConfigError
@@ -35,22 +43,19 @@ SIDE = 84
 MAX_FRAMES = 108_000
 MOST_FRAMES = 2**31 - 1  # of ale_py's counter of an episode's frames
 FRAMES_PER_SECOND = 60  # of an NTSC console
-# A seeded reset reloads the ROM: 80-145 ms instead of 3-5 ms. At one in 20,000 steps that is below
-# 1% of the time.
-RESEED_STEPS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Game:
+class AtariGame:
     """A game, its rules and its display, with defaults filled in."""
 
     rom: str
     protocol: AtariProtocol
-    play: Play
+    play: PlayOptions
     picture: Picture
 
     @classmethod
-    def of(cls, atari: AtariId, config: EnvConfig) -> Game:
+    def of(cls, atari: AtariId, config: EnvConfig) -> AtariGame:
         """The game of `atari` with the options of `config`."""
         protocol = atari.protocol
         if config.noop_max is not None:
@@ -62,11 +67,11 @@ class Game:
             margins = margins_of(config, atari.game, screen_of(atari.game))
         size = numbers(config, "screen_size") or (SIDE, SIDE)
         picture = Picture(margins, size, gray=config.grayscale is not False)
-        play = Play.of(config, picture, skip=FRAME_SKIP, pooled=2, noop_max=protocol.noop_max,
-                       max_frames=MAX_FRAMES)
+        play = PlayOptions.of(config, picture, skip=FRAME_SKIP, pooled=2,
+                              noop_max=protocol.noop_max, max_frames=MAX_FRAMES)
         return cls(atari.game, protocol, play, picture)
 
-    def cut_after(self, steps: int) -> Game:
+    def cut_after(self, steps: int) -> AtariGame:
         """This game with a time limit of `steps`."""
         return replace(self, play=replace(self.play, max_steps=steps))
 
@@ -83,7 +88,7 @@ class Game:
         return (1 if self.picture.gray else 3, *self.picture.size)
 
 
-def native_emulators(game: Game, num_envs: int, threads: int) -> AtariVectorEnv:
+def native_emulators(game: AtariGame, num_envs: int, threads: int) -> AtariVectorEnv:
     """ale_py's vector of emulators in C++, stepped by threads.
 
     It returns whole screens if they are cropped later.
@@ -112,7 +117,7 @@ def native_emulators(game: Game, num_envs: int, threads: int) -> AtariVectorEnv:
         max_num_frames_per_episode=min(play.max_steps * play.skip[0], MOST_FRAMES))
 
 
-def wrapped_emulator(game: Game, *, rendered: bool = False) -> gym.Env[Any, Any]:
+def wrapped_emulator(game: AtariGame, *, rendered: bool = False) -> gym.Env[Any, Any]:
     """One emulator. Rewards of the actions that start an episode do not count."""
     env = AtariEnv(
         game.rom,
@@ -131,8 +136,8 @@ class AtariGames:
     Gymnasium's wrappers.
     """
 
-    def __init__(self, game: Game, seeds: Seeds, *, short: Array, short_steps: int, threads: int,
-                 rendered: bool) -> None:
+    def __init__(self, game: AtariGame, seeds: Seeds, *, short: Array, short_steps: int,
+                 threads: int, rendered: bool) -> None:
         self._game = game
         self._seeds = seeds
         self._threads = threads
@@ -145,7 +150,7 @@ class AtariGames:
         self._batch = SideBySide(vectors)
         self.close = self._batch.close
 
-    def _vector(self, game: Game, num_envs: int) -> Any:
+    def _vector(self, game: AtariGame, num_envs: int) -> Any:
         if self._is_native:
             return native_emulators(game, num_envs, min(num_envs, self._threads))
         build = partial(wrapped_emulator, game, rendered=self._rendered)
@@ -217,7 +222,7 @@ class AtariGames:
 
 
 def atari_environments(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int,
-                       short: Array, threads: int = 0, rendered: bool = False,
+                       short: Array, threads: int, rendered: bool,
                        reseed_steps: int = RESEED_STEPS) -> Simulators:
     """Games with a protocol and the options of `config`; `short` [B] bool marks short episodes."""
     for name, why in (("vector", "run in threads"),
@@ -228,7 +233,7 @@ def atari_environments(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_e
         if value != getattr(EnvConfig, name):
             raise ConfigError(f"{name}={value} has no effect on Atari, whose games {why}; leave it "
                               "out")
-    game = Game.of(atari, config)
+    game = AtariGame.of(atari, config)
     threads = min(num_envs, threads or available_cores())
     keep_if_shorter(short, config, game.play.max_steps)
     games = AtariGames(game, seeds, short=short, short_steps=config.short_episode_steps,
@@ -271,7 +276,7 @@ def screen_of(game: str) -> tuple[int, int]:
     return height, width
 
 
-def _notes(game: Game, threads: int, *, fires: bool) -> tuple[str, ...]:
+def _notes(game: AtariGame, threads: int, *, fires: bool) -> tuple[str, ...]:
     """How the game is played, in words."""
     protocol = game.protocol
     play = game.play

@@ -15,12 +15,21 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 from vantage._host.time_limit import TimeLimit
 from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.autoreset import check_info_of_ends, mode_of
-from vantage.envs.build import check_space, create, is_built
+from vantage.envs.build import check_space, create
+from vantage.envs.built import stays_open
 from vantage.envs.config import EnvConfig
 from vantage.envs.failures import close_quietly, named_errors
 from vantage.envs.ids import EnvId
 from vantage.envs.in_use import check_unused, note_player
-from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
+from vantage.envs.interface import (
+    RESEED_STEPS,
+    Array,
+    Info,
+    Obs,
+    Outcome,
+    Seeds,
+    Simulators,
+)
 from vantage.envs.masks import masks_of_vector
 from vantage.envs.options import check_without_wrappers
 from vantage.envs.other_interfaces import is_parallel, metadata_of, refusal
@@ -37,9 +46,6 @@ from vantage.envs.spaces import make_observer
 from vantage.envs.two_players import check_no_self_play
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import load_class
-
-# As for Atari: seeded resets are too rare to cost time, and replays stay short.
-RESEED_STEPS = 20_000
 
 
 def is_vector(env: EnvId) -> bool:
@@ -94,8 +100,8 @@ def _check_attributes(vector: Any, env: EnvId, num_envs: int) -> None:
     absent = [name for name in needed if not hasattr(vector, name)]
     if absent:
         raise ConfigError(f"{words}, not a gymnasium.vector.VectorEnv, and not an environment in "
-                          f"tensors, which has {', '.join(absent)} too; docs/vector-environments.md "
-                          "shows both")
+                          f"tensors, which has {', '.join(absent)} too; "
+                          "docs/vector-environments.md shows both")
     if vector.num_envs != num_envs:
         raise ConfigError(f"{words} of num_envs={vector.num_envs}, asked for {num_envs}; build as "
                           "many as its argument says")
@@ -110,7 +116,7 @@ def _check_attributes(vector: Any, env: EnvId, num_envs: int) -> None:
         check_space(env, name, getattr(vector, name))
 
 
-def is_in_tensors(vector: Any, seeds: Seeds) -> bool:
+def is_in_tensors(vector: Any, config: EnvConfig, seeds: Seeds) -> bool:
     """Whether `vector` returns torch tensors instead of NumPy arrays."""
     if not isinstance(vector, VectorEnv):
         return True
@@ -118,13 +124,14 @@ def is_in_tensors(vector: Any, seeds: Seeds) -> bool:
         return False
     from vantage.envs.tensors import is_tensors
 
-    with named_errors(lambda: f"{seeds.name} (seed {seeds.seed}, step 0)"):
+    limit = TimeLimit(config.env_timeout, seeds.name)
+    with named_errors(lambda: f"{seeds.name} (seed {seeds.seed}, step 0)"), limit:
         obs, _ = check_reset(vector.reset(seed=seeds.of(0, 0)))
     return is_tensors(obs)
 
 
 def batched_environments(config: EnvConfig, env: EnvId, seeds: Seeds, vector: Any, *,
-                         longest_game: int) -> Simulators:
+                         evaluation: bool, longest_game: int) -> Simulators:
     """Simulators of a vector environment.
 
     Each environment has its own seed if metadata["reset_mask"] is True or the vector is one of
@@ -155,7 +162,7 @@ def batched_environments(config: EnvConfig, env: EnvId, seeds: Seeds, vector: An
         reset=batch.reset,
         step=batch.step,
         info=batch.info,
-        close=batch.forget if is_built(config) else batch.close,
+        close=batch.forget if stays_open(config, evaluation=evaluation) else batch.close,
         exact=exact,
         reseed_steps=RESEED_STEPS,
         longest_game=math.inf if has_limit else longest_game,

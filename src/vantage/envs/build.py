@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import multiprocessing
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from typing import Any
@@ -19,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from vantage._host.extras import missing
+from vantage.envs.built import Borrowed, is_built
 from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
 from vantage.envs.failures import close_quietly, named_errors
@@ -35,7 +33,7 @@ from vantage.envs.other_interfaces import (
 from vantage.envs.randomness import layers
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import add_current_folder, load_class
-from vantage.keys.objects import ObjectName, is_object, target_of
+from vantage.keys.objects import is_object
 
 _OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps",
                "disable_env_checker": "leave it out",
@@ -158,45 +156,6 @@ def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         raise ConfigError(f"{type(env).__name__}.reset takes no seed; declare it as reset(self, *, "
                           "seed=None, options=None), and begin it with super().reset(seed=seed)")
     return env if "options" in names else WithoutOptions(env)
-
-
-def is_built(config: EnvConfig) -> bool:
-    """Whether the user gave a built environment, not a class or function that builds any number."""
-    target = target_of(config.id)
-    return isinstance(target, gym.Env | gym.vector.VectorEnv) or (
-        not isinstance(target, type) and is_parallel(target))
-
-
-def num_built(config: EnvConfig) -> int:
-    """Number of environments in the user's object."""
-    built = target_of(config.id)
-    return int(built.num_envs) if isinstance(built, gym.vector.VectorEnv) else 1
-
-
-def copying(config: EnvConfig) -> EnvConfig:
-    """`config` with copies in place of an environment that the user built.
-
-    Training continues with the original. Raises ConfigError if it cannot be copied.
-    """
-    if not is_built(config):
-        return config
-    built = target_of(config.id)
-    try:
-        first = copy.deepcopy(built)
-    except Exception as error:
-        raise ConfigError(f"env={config.id} cannot be copied for evaluations: "
-                          f"{type(error).__name__}: {error}; give its class or a lambda that "
-                          "builds it, or eval_every=0") from error
-    is_vector = isinstance(built, gym.vector.VectorEnv)
-    env = first if is_vector else partial(copy.deepcopy, built)
-    return replace(config, id=ObjectName(config.id, env))
-
-
-class Borrowed(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment that the user built and will close."""
-
-    def close(self) -> None:
-        pass
 
 
 def _call(factory: Any, env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:

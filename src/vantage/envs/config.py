@@ -22,7 +22,8 @@ class EnvConfig:
 
     id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class")
     num_envs: int = key(8, "environments, divided evenly among the processes; 0, with "
-                           "hogwild and ray: envs_per_worker times num_workers", low=0, high=100_000)
+                           "hogwild and ray: envs_per_worker times num_workers",
+                        low=0, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
     reset_options: str = key("{}", "JSON object of options for reset, or stages by the "
                                    "environment's episodes")

@@ -13,7 +13,7 @@ from vantage.envs.masks import allows, masks_of
 from vantage.errors import ConfigError
 
 if TYPE_CHECKING:
-    from vantage.envs.options import Play
+    from vantage.envs.options import PlayOptions
 
 
 class Frames(gym.Wrapper[Any, Any, Any, Any]):
@@ -28,7 +28,7 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
     depend on the last seeded reset.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], play: Play) -> None:
+    def __init__(self, env: gym.Env[Any, Any], play: PlayOptions) -> None:
         super().__init__(env)
         self._play = play
         self._start_rng = np.random.default_rng()

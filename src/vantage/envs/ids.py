@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
 
 import vantage.envs.snake  # noqa: F401  registers it
 from vantage._host.extras import install_command
@@ -131,8 +132,13 @@ def known_names() -> list[str]:
     """Every valid name: short Atari names and Gymnasium ids."""
     games = _games().values()  # first, as this registers the ids of ale_py
     ids = [name for name, spec in gym.registry.items()
-           if "ale_py" not in str(spec.entry_point) or re.search(r"^ALE/|NoFrameskip-v4$", name)]
+           if not _is_ale(spec) or re.search(r"^ALE/|NoFrameskip-v4$", name)]
     return sorted([*(title for _, title in games), *ids])
+
+
+def _is_ale(spec: EnvSpec) -> bool:
+    """Whether ale_py registered `spec`, not the user."""
+    return "ale_py" in str(spec.entry_point)
 
 
 def _atari(name: str) -> EnvId | None:
@@ -147,6 +153,8 @@ def _atari(name: str) -> EnvId | None:
         return None
     protocols = {f"{match[1]}NoFrameskip-v4": "classic", f"ALE/{match[1]}-v5": "v5"}
     if name not in protocols:
+        if name in gym.registry and not _is_ale(gym.registry[name]):
+            return None  # the user's own environment, which is called like a game
         raise ConfigError(f"env={name!r} is an Atari id that Vantage does not support; did you "
                           f"mean {match[1]} (the classic protocol, as {match[1]}NoFrameskip-v4) or "
                           f"ALE/{match[1]}-v5 (sticky actions)?")
@@ -215,13 +223,16 @@ def _mistaken_for_id(name: str) -> str:
     return ""
 
 
+_NOT_A_NAME = "not a Gymnasium id, an Atari game or module:Class"
+
+
 def _registered(name: str, gym_id: str) -> EnvId:
     if not find_plugin(gym_id):
         if words := _mistaken_for_id(name):
-            raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{words}")
+            raise ConfigError(f"env={name!r} is {_NOT_A_NAME}{words}")
         if find_spec("ale_py") is None and re.fullmatch(r"ALE/.*|\w+(NoFrameskip-v4)?", name):
-            raise ConfigError(f"env={name!r} is no Gymnasium id{nearest(name, known_names())}; if "
-                              "it is an Atari game, ale_py is not installed: "
+            raise ConfigError(f"env={name!r} is not a Gymnasium id{nearest(name, known_names())}; "
+                              "if it is an Atari game, ale_py is not installed: "
                               f"{install_command('atari')}")
         module = name.removesuffix(gym_id)
         near = colon_form(name)
@@ -231,7 +242,7 @@ def _registered(name: str, gym_id: str) -> EnvId:
             near = (near or hint(gym_id) or nearest(gym_id, known_names())
                     or _with_package(name))
         near = near or "; `vantage list environments` names them"
-        raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{near}")
+        raise ConfigError(f"env={name!r} is {_NOT_A_NAME}{near}")
     entry = str(gym.registry[gym_id].entry_point)
     families = [family for part, family in FAMILIES.items() if part in entry]
     return EnvId(name, families[0] if families else "other")

@@ -99,15 +99,16 @@ def check_options(config: EnvConfig, env: EnvId) -> None:
     """
     for name in FORMS:
         numbers(config, name)
-    for name in ("obs_as", "obs_shift") if env.atari is not None else ():
-        if getattr(config, name) not in ("auto", "none", "bytes"):
-            raise ConfigError(f"{name} has no effect here: Atari games show images of bytes; leave "
-                              "it out")
     if env.atari is None:
-        refuse(config, ATARI, f"env={env.name!r} is none")
+        refuse(config, ATARI, f"env={env.name!r} is not one")
         if config.crop in CROP_TABLES:
             raise ConfigError(f"crop={config.crop} is for Atari games; give the pixels as "
                               "TOP,BOTTOM,LEFT,RIGHT")
+        return
+    for name in ("obs_as", "obs_shift"):
+        if getattr(config, name) not in ("auto", "none", "bytes"):
+            raise ConfigError(f"{name} has no effect here: Atari games show images of bytes; leave "
+                              "it out")
 
 
 def margins_of(config: EnvConfig, game: str, shape: tuple[int, int]) -> Margins:
@@ -193,7 +194,7 @@ def show_images(env: gym.Env[Any, Any], picture: Picture,
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class PlayOptions:
     """Options of play and display of one environment, with defaults filled in."""
 
     skip: Range  # frames of a step
@@ -206,7 +207,7 @@ class Play:
 
     @classmethod
     def of(cls, config: EnvConfig, picture: Picture | None, *, skip: int = 1, pooled: int = 1,
-           noop_max: int = 0, max_frames: int = 0) -> Play:
+           noop_max: int = 0, max_frames: int = 0) -> PlayOptions:
         """The options of `config`, with these defaults.
 
         `max_frames` is the default time limit in frames.
@@ -242,13 +243,13 @@ class Play:
         return env
 
 
-def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:
+def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> PlayOptions:
     """The options of `config` for `env`. ConfigError for options that have no effect on it."""
     spec, _ = make_observer(env.observation_space, kinds=config.kinds_of_parts)
     picture = None
     size = numbers(config, "screen_size")
     if not (isinstance(spec, ArraySpec) and spec.kind == "image"):
-        refuse(config, IMAGE, "this one observes something else")
+        refuse(config, IMAGE, "this one's observation is not a single image")
     elif config.grayscale is not None and spec.shape[0] == 1:
         raise ConfigError("grayscale has no effect here: the images are gray; leave it out")
     elif config.grayscale and spec.shape[0] not in (3, 4):
@@ -259,4 +260,4 @@ def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:
                           bool(config.grayscale))
     if not isinstance(env.action_space, spaces.Discrete):
         refuse(config, DISCRETE, f"this one's are {type(env.action_space).__name__}")
-    return Play.of(config, picture)
+    return PlayOptions.of(config, picture)

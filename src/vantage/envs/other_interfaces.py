@@ -16,8 +16,8 @@ from vantage.envs.descriptions import a
 
 _RETURNS = ("reset return (observation, info) and step (observation, reward, terminated, "
             "truncated, info)")
-_AGENTS = ("write a class with the methods of PettingZoo's ParallelEnv around it, whose agents then "
-           "share one policy")
+_AGENTS = ("write a class with the methods of PettingZoo's ParallelEnv around it, whose agents "
+           "then share one policy")
 IN_TURNS = ("give the parallel_env of its module, or pettingzoo.utils.conversions.aec_to_parallel("
             "env) where agents may act at once")
 """What to do with an AEC environment, of any number of players."""

@@ -205,12 +205,12 @@ def unpacking(error: BaseException) -> str:
     if "unpack" not in str(error):
         return ""
     if function == "reset":
-        return f"reset() returned something else than two values ({error}); {RESET}"
+        return f"reset() did not return two values ({error}); {RESET}"
     remark = ""
     if "got 4" in str(error):
         remark = (f": if these are (observation, reward, done, info) {_OLD}, split done into "
                   "terminated and truncated, otherwise add info")
-    return f"step() returned something else than five values ({error}){remark}; {STEP}"
+    return f"step() did not return five values ({error}){remark}; {STEP}"
 
 
 class Checked(gym.Wrapper[Any, Any, Any, Any]):

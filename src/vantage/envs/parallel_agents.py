@@ -17,7 +17,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array,
 
 from vantage.envs.agent_spaces import AgentSpaces, agent_spaces
 from vantage.envs.batched import batched_environments
-from vantage.envs.build import check_pictures, create_one, is_built
+from vantage.envs.build import check_pictures, create_one
+from vantage.envs.built import is_built
 from vantage.envs.config import EnvConfig
 from vantage.envs.failures import close_quietly, named_errors
 from vantage.envs.ids import EnvId
@@ -25,7 +26,7 @@ from vantage.envs.in_use import check_distinct, check_unused, note_player
 from vantage.envs.interface import MASK, Array, Info, Seeds, Simulators
 from vantage.envs.options import check_without_wrappers
 from vantage.envs.outcomes import OutcomeError
-from vantage.envs.parallel_game import Game
+from vantage.envs.parallel_game import ParallelGame
 from vantage.envs.spaces import make_observer
 from vantage.envs.two_players import check_no_self_play
 
@@ -60,7 +61,7 @@ class ParallelAgents(VectorEnv[Any, Any, Any]):
         "autoreset_mode": AutoresetMode.NEXT_STEP, "reset_mask": True}
 
     def __init__(self, envs: Sequence[Any], agents: AgentSpaces, max_steps: float) -> None:
-        self.games = [Game(env, agents) for env in envs]
+        self.games = [ParallelGame(env, agents) for env in envs]
         self.num_envs = len(envs) * len(agents.names)
         self.single_observation_space = agents.observation
         self.single_action_space = agents.action
@@ -163,7 +164,8 @@ def several_agents(config: EnvConfig, env: EnvId, seeds: Seeds, first: Any, *, n
         rows = len(agents.names)
         seeds.first_env *= rows
         seeds.agents = agents.names
-        simulators = batched_environments(config, env, seeds, vector, longest_game=longest_game)
+        simulators = batched_environments(config, env, seeds, vector, evaluation=False,
+                                          longest_game=longest_game)
     except BaseException:
         for each in [] if is_built(config) else envs:
             close_quietly(each)

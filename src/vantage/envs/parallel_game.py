@@ -14,7 +14,7 @@ from vantage.envs.parts import leaves_of
 from vantage.keys.suggestions import nearest
 
 
-class Game:
+class ParallelGame:
     """One copy of the environment, and what its agents observed last."""
 
     def __init__(self, env: Any, agents: AgentSpaces) -> None:

@@ -19,7 +19,7 @@ from vantage.envs.spaces import make_observer
 from vantage.specs import ArraySpec, EnvSpec
 
 WHOLE = "obs"
-"""The name of an observation that is no mapping."""
+"""The name of an observation that is not a mapping."""
 _FEW = 6
 """Parts that a message names."""
 
@@ -35,12 +35,17 @@ class Reader:
         self._parts: Mapping[str, ArraySpec] = self._named(spec.obs)
         self._names = self._parts.keys() if self._mapping else None
         self._space: Any = None
+        self._paths: dict[str, Path] = {}
+        self._leaves: dict[Path, Any] = {}
         if spec.space is not None:
             space = space_from_json(spec.space)
             obs, self._observe = make_observer(space, kinds=kinds, shifts=spec.shifts,
                                                only=self._names)
             if obs == spec.obs:  # else options of the run convert it otherwise
                 self._space = space
+                self._leaves = leaves_of(space)
+                named = {name: path for path, name in names_of(self._leaves).items()}
+                self._paths = named if self._mapping else {WHOLE: ()}
 
     def __call__(self, obs: Any) -> tuple[dict[str, Array], bool]:
         """The parts of `obs` by name, [B, ...], and whether `obs` was a single observation.
@@ -91,7 +96,7 @@ class Reader:
             return False
         if self._space is None:
             return True
-        space = leaves_of(self._space)[self._path(name)]
+        space = self._leaves[self._paths[name]]
         if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
             return array.dtype.kind == "f"
         part = self._parts[name]
@@ -102,7 +107,8 @@ class Reader:
     def _batch_of_environment(self, obs: Any) -> dict[str, Array] | None:
         """A batch from a vector of such environments: one more axis in front of each part."""
         try:
-            size = np.shape(value_at(obs, self._path(next(iter(self._parts)))))[0]
+            first = self._paths[next(iter(self._parts))]
+            size = np.shape(value_at(obs, first))[0]
             if not size:
                 return None
             _, observe = make_observer(self._space, (size,), self._kinds, self._shifts,
@@ -116,18 +122,12 @@ class Reader:
         """Parts by name, also of an observation without parts."""
         return obs if self._mapping else {WHOLE: obs}
 
-    def _path(self, name: str) -> Path:
-        if not self._mapping:
-            return ()
-        names = names_of(leaves_of(self._space))
-        return next(path for path, own in names.items() if own == name)
-
     def _refusal(self, obs: Any, why: str) -> str:
         own = [f"{name if self._mapping else ''} {_form(part)}".strip()
                for name, part in self._parts.items()]
         kind = "a dict with " if self._mapping else ""
-        text = (f"the observation is {_given(obs)}; the policy takes {kind}{_list(own)}, or a batch "
-                "of these with one more axis")
+        text = (f"the observation is {_given(obs)}; the policy takes {kind}{_list(own)}, or a "
+                "batch of these with one more axis")
         if self._space is not None:
             lacks_parts = self._mapping and not isinstance(obs, Mapping | tuple | list)
             says_more = why and " of shape " not in why and not lacks_parts

@@ -54,7 +54,8 @@ def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
         return array
     if array.dtype.kind == "b":
         return array.astype(np.uint8) * np.uint8(255)
-    low, high = array.min(), array.max()
+    low = array.min()
+    high = array.max()
     if not (low >= 0 and high <= 255):  # also where it is not a number
         raise OutcomeError(f"render() returned numbers from {low:g} to {high:g}; {_REMEDY}")
     scale = 255 if array.dtype.kind == "f" and high <= 1 else 1

@@ -13,14 +13,15 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from vantage._host.time_limit import TimeLimit
-from vantage.envs.build import build, is_built
+from vantage.envs.build import build
+from vantage.envs.built import is_built
 from vantage.envs.config import EnvConfig
 from vantage.envs.episodes import Episodes, reset_options
 from vantage.envs.failures import CLOSE_SECONDS, close_quietly, named_errors
 from vantage.envs.ids import EnvId, check_processes, needs_main
 from vantage.envs.in_use import check_distinct, check_unused, note_player
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
-from vantage.envs.options import Play, check_without_wrappers, non_defaults
+from vantage.envs.options import PlayOptions, check_without_wrappers, non_defaults
 from vantage.envs.probe import probe_single
 from vantage.envs.short_episodes import keep_if_shorter
 from vantage.envs.two_players import Opponent, two_players
@@ -115,8 +116,8 @@ def _stacked(rows: list[Any]) -> Obs:
 
 
 def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, created: Any, *,
-                        num_envs: int, short: Array, rendered: bool = False,
-                        longest_game: int = 0) -> Simulators:
+                        num_envs: int, short: Array, rendered: bool,
+                        longest_game: int) -> Simulators:
     """B environments that seed each episode by its number.
 
     A snapshot therefore only needs the actions of the current episodes. `longest_game` cuts
@@ -138,7 +139,7 @@ def single_environments(config: EnvConfig, env: EnvId, seeds: Seeds, created: An
     if in_processes:
         close_quietly(first)
         check_processes(env)
-    frames = Play.of(config, None).frames_per_step
+    frames = PlayOptions.of(config, None).frames_per_step
     time_limit = config.max_episode_steps or math.ceil((probed.own_limit or 0) / frames)
     keep_if_shorter(short, config, time_limit or math.inf)
     is_endless = time_limit == 0
@@ -182,8 +183,8 @@ def _notes(config: EnvConfig, time_limit: int, num_envs: int) -> list[str]:
     else:
         notes.append("no time limit but that of --max-episode-steps")
     if 0 < time_limit <= config.short_episode_steps:
-        notes.append(f"short_episode_steps={config.short_episode_steps} has no effect: no episode is "
-                     "longer")
+        notes.append(f"short_episode_steps={config.short_episode_steps} has no effect: no episode "
+                     "is longer")
     if config.self_play:
         notes.append(f"self-play against {config.self_play} past policies; evaluations are against "
                      "a random player")

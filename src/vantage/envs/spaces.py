@@ -180,8 +180,8 @@ def by_x(sizes: Shape) -> str:
     return "x".join(map(str, sizes))
 
 
-def read_parts(space: gym.Space[Any], batch: Shape = (),
-               kinds: Mapping[str, str] = NOTHING) -> dict[Path, Part]:
+def read_parts(space: gym.Space[Any], batch: Shape,
+               kinds: Mapping[str, str]) -> dict[Path, Part]:
     """The parts of `space` by their paths. Arguments and errors are those of `make_observer`."""
     leaves = leaves_of(space)
     if not leaves:

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from vantage._host.time_limit import TimeLimit
 from vantage.envs.autoreset import Autoreset, mode_of
+from vantage.envs.built import close_if_own
 from vantage.envs.checks import CHECK_EVERY, Checks, bounds_of
 from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
-from vantage.envs.failures import close_quietly, named_errors
+from vantage.envs.failures import named_errors
 from vantage.envs.in_use import note_player
 from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step
 from vantage.envs.other_interfaces import own_time_limit
@@ -23,16 +24,15 @@ from vantage.envs.outcomes import OutcomeError, check_info, check_reset
 from vantage.envs.replay import check_forms, obs_arrays
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, describe, reasons
+from vantage.envs.tensor_masks import allowed_actions
 from vantage.envs.tensors import (
     TensorObs,
-    check_device,
     column,
     device_of,
     five_results,
     infos_of,
     is_tensors,
     learnt_tensors,
-    side_by_side,
     tensor_actor,
     tensor_observer,
 )
@@ -48,10 +48,7 @@ _NO_SNAPSHOT = ("resumes are not exact, they begin new episodes: the environment
 
 
 class TensorEnvironments:
-    """B environments of a `VecEnv`, with the interface of `Environments`.
-
-    Actions and the fields of `First` and `Step` are tensors.
-    """
+    """B environments of a `VecEnv`, with the interface of `Environments` in tensors."""
 
     takes_tensors = True
 
@@ -93,7 +90,6 @@ class TensorEnvironments:
             self._obs = self._observe(obs)
         check_obs_size(part)
         self.spec = EnvSpec(part, action, MASK in info, space_to_json(space))
-        self._mask_shape = (self.num_envs, sum(action.sizes))
         self._check = Checks(bounds_of(space, part), self._place, warn=not evaluation, every=1)
         self._can_save = hasattr(vector, "snapshot") and hasattr(vector, "restore")
         self.notes = (*describe(self.spec, (), reasons(space, kinds)),
@@ -143,24 +139,8 @@ class TensorEnvironments:
         resetting = self._over
         self._steps += 1
         with named_errors(self._where), self._limit:
-            obs, rewards, terminated, truncated, info = five_results(
-                self._vector.step(self._act(actions)))
-            self._obs = self._observe(obs)
-            raw = column("rewards", rewards, resetting, flags=False)
-            terminated = column("terminated", terminated, resetting, flags=True)
-            over = terminated | column("truncated", truncated, resetting, flags=True)
-            self._info = check_info(info)
-            self._autoreset.check(self._info)
-            if resetting.any():
-                self._autoreset.check_reset_steps(resetting, raw, over)
-                self._check.reset_steps(resetting, raw, over)
-                raw = raw.masked_fill(resetting, 0)
-                terminated = terminated & ~resetting
-                over = over & ~resetting
-            time_outs = self._autoreset.time_outs(self._info, over, terminated)
-            final_obs = self._autoreset.final_obs(self._info, self._observe)
-            self._over = torch.zeros_like(over) if self.same_step else over
-            self._allowed = self._mask(self._info)
+            result = self._vector.step(self._act(actions))
+            raw, terminated, over, time_outs, final_obs = self._read_step(result, resetting)
         self._length = torch.where(resetting, 0, self._length + 1)
         self._score = torch.where(resetting, 0.0, self._score) + raw
         self._episode = self._episode + resetting
@@ -173,9 +153,7 @@ class TensorEnvironments:
         if self.same_step:
             assert time_outs is not None
             terminated = over & ~time_outs
-            self._length = torch.where(over, 0, self._length)
-            self._score = torch.where(over, 0.0, self._score)
-            self._episode = self._episode + over
+            self._begin_same_step(over)
         if self._config.reward_terminates and not self._evaluation:
             terminated = terminated | (learnt != 0)
             if time_outs is not None:
@@ -216,7 +194,7 @@ class TensorEnvironments:
 
     def close(self) -> None:
         self._closed = True
-        close_quietly(self._vector)
+        close_if_own(self._vector, self._config, evaluation=self._evaluation)
 
     def _where(self) -> str:
         return f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps})"
@@ -230,6 +208,37 @@ class TensorEnvironments:
         first: Any = (self._obs, self._length == 0, self._allowed, lost)
         return First(*first)
 
+    def _read_step(self, result: Any, resetting: Tensor
+                   ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, TensorObs | None]:
+        """Raw rewards, terminated, over, time-outs and last observations; 0 and False for resets.
+
+        Stores the observation, the mask and the info of `result`.
+        """
+        obs, rewards, terminated, truncated, info = five_results(result)
+        self._obs = self._observe(obs)
+        raw = column("rewards", rewards, resetting, flags=False)
+        terminated = column("terminated", terminated, resetting, flags=True)
+        over = terminated | column("truncated", truncated, resetting, flags=True)
+        self._info = check_info(info)
+        self._autoreset.check(self._info)
+        if resetting.any():
+            self._autoreset.check_reset_steps(resetting, raw, over)
+            self._check.reset_steps(resetting, raw, over)
+            raw = raw.masked_fill(resetting, 0)
+            terminated = terminated & ~resetting
+            over = over & ~resetting
+        time_outs = self._autoreset.time_outs(self._info, over, terminated)
+        final_obs = self._autoreset.final_obs(self._info, self._observe)
+        self._over = torch.zeros_like(over) if self.same_step else over
+        self._allowed = self._mask(self._info)
+        return raw, terminated, over, time_outs, final_obs
+
+    def _begin_same_step(self, over: Tensor) -> None:
+        """Begin the next episodes where this step ended one (SAME_STEP)."""
+        self._length = torch.where(over, 0, self._length)
+        self._score = torch.where(over, 0.0, self._score)
+        self._episode = self._episode + over
+
     def _mask(self, info: Mapping[str, Any]) -> Tensor | None:
         """[B, A] bool; all True where an episode is over and no action is allowed."""
         mask = info.get(MASK)
@@ -238,16 +247,8 @@ class TensorEnvironments:
             raise OutcomeError(f"info {absent} that of the first reset; give one always or never")
         if mask is None:
             return None
-        mask = side_by_side(mask, self._vector.single_action_space, self.num_envs)
-        if not isinstance(mask, Tensor) or mask.shape != self._mask_shape:
-            raise OutcomeError(f"action_mask is {shown(mask)}; return a tensor of shape "
-                               f"{self._mask_shape}")
-        check_device("action_mask", mask, self.device)
-        allowed = mask.bool() | (self._over & ~mask.any(1)).unsqueeze(1)
-        if not allowed.any(1).all():
-            raise OutcomeError("action_mask allows no action of an environment whose episode goes "
-                               "on")
-        return allowed
+        return allowed_actions(mask, self._vector.single_action_space, self.spec.action.sizes,
+                               self._over)
 
     def _is_finite(self, raw: Tensor) -> bool:
         parts = [part for part in obs_arrays(self._obs).values() if part.is_floating_point()]

@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from vantage.envs.actions import make_actor
 from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
-from vantage.envs.masks import has_parts, parts_of_mask
 from vantage.envs.observations import read_box
 from vantage.envs.outcomes import OutcomeError, five
 from vantage.envs.parts import assembled, leaves_of, names_of
@@ -260,18 +259,6 @@ def _joint_actor(space: gym.Space[Any], spec: ActionSpec, num_envs: int, device:
                                  in zip(converts.items(), columns, strict=True)})
 
     return convert
-
-
-def side_by_side(mask: Any, space: gym.Space[Any], num_envs: int) -> Any:
-    """A mask nested as a Dict or Tuple `space` as one tensor [B, A]; others unchanged."""
-    if not has_parts(mask, space):
-        return mask
-    parts = parts_of_mask(mask, space)
-    like = next((part for *_, part in parts if isinstance(part, Tensor)), None)
-    device = None if like is None else like.device
-    return torch.cat([torch.ones(num_envs, size, device=device) if part is None
-                      else torch.as_tensor(part).reshape(num_envs, size)
-                      for _, size, part in parts], 1)
 
 
 def learnt_tensors(rewards: Tensor, config: EnvConfig) -> Tensor:

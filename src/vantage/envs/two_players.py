@@ -38,7 +38,7 @@ class TwoPlayers(gym.Env[Any, Any]):
     """
 
     def __init__(self, game: Any, agents: AgentSpaces, opponent: Opponent, row: int,
-                 max_steps: float = math.inf) -> None:
+                 max_steps: float) -> None:
         """`max_steps` is the time limit, in steps of the learner."""
         self.game = game
         self.observation_space = agents.observation

@@ -22,7 +22,8 @@ class VecEnv(Protocol):
 
     With `metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}`, the step that ends an episode
     returns the first observation of the next one. `info` may then have `time_outs` [B], True at
-    time limits (else `truncated` is), and `final_obs`, the last observations of episodes that ended.
+    time limits (else `truncated` is), and `final_obs`, the last observations of episodes that
+    ended.
 
     Optional: `snapshot() -> dict[str, Tensor]` and `restore(snapshot)`, with everything needed to
     continue, random generators included. Resumed runs are then exact; without them, they begin new
@@ -43,9 +44,10 @@ class VecEnv(Protocol):
     def step(self, actions: Tensor) -> tuple[TensorObs, Tensor, Tensor, Tensor, dict[str, Any]]:
         """Observations, rewards [B], terminated and truncated [B] bool, and info.
 
-        Actions are int64 [B] for Discrete spaces, int64 [B, *shape] for MultiDiscrete and
-        MultiBinary ones, and float32 [B, *shape] for Boxes, clipped to the bounds. Dict and Tuple
-        spaces get a dict or tuple of these.
+        Actions are int64 [B] for Discrete spaces and int64 [B, *shape] for MultiDiscrete and
+        MultiBinary ones. Boxes get float32 [B, *shape], clipped to the bounds: int64 if the Box
+        holds integers, float64 if actions are scaled to bounds for which float32 is too coarse.
+        Dict and Tuple spaces get a dict or tuple of these.
         """
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class Environments:
     same_step = False
 
     def __init__(self, simulators: Simulators, config: EnvConfig, seeds: Seeds, *, num_envs: int,
-                 short: Array, evaluation: bool = False, draws: bool = False) -> None:
+                 short: Array, evaluation: bool, draws: bool = False) -> None:
         self.spec, self.action_names, self._subset = choose_actions(
             config, simulators.spec, simulators.action_names)
         notes = [*describe(self.spec, self.action_names, simulators.why)]

@@ -1,4 +1,4 @@
-"""Calls with arguments that a function does not take: errors with the names of those that it has."""
+"""Errors for arguments that a function does not take, with the names of those that it has."""
 
 from __future__ import annotations
 

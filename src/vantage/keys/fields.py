@@ -7,21 +7,20 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import field, fields
-from functools import cache
-from inspect import get_annotations
 from math import isfinite
 from numbers import Integral
 from os import PathLike
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import colon_form
-from vantage.keys.json_text import parse, shown
+from vantage.keys.json_text import parse, short_repr
 from vantage.keys.objects import ObjectName, is_code, named
 from vantage.keys.other_libraries import POLICIES
 from vantage.keys.schedules import Schedule, coefficient, parse_number
 from vantage.keys.suggestions import nearest
+from vantage.keys.type_hints import type_hints
 
 _LARGEST_INTEGER = 10**18
 """Bound of whole numbers without a bound of their own: torch and numpy count in 64 bits."""
@@ -40,31 +39,6 @@ _EXPECTED_BY_USERS = {
 }
 """The same for types that only fields of users' algorithms have. A list or dict may be JSON."""
 _CONVERTED = {*_EXPECTED, Schedule, NoneType} - {str}
-
-
-@cache  # evaluating every annotation takes most of the time that a command needs to read flags
-def type_hints(kind: type) -> dict[str, Any]:
-    """The types of the fields of a class, by name.
-
-    A class of a script or notebook arrives in worker processes without the names that only its
-    annotations use. A type that cannot be evaluated there is Any: its value is converted already.
-    """
-    try:
-        return get_type_hints(kind)
-    except NameError:
-        hints = {}
-        for base in reversed(kind.__mro__):
-            for name, annotation in get_annotations(base).items():
-                hints[name] = _type_hint(annotation, base.__module__)
-        return hints
-
-
-def _type_hint(annotation: Any, module: str) -> Any:
-    holder = type("_", (), {"__annotations__": {"_": annotation}, "__module__": module})
-    try:
-        return get_type_hints(holder)["_"]
-    except NameError:
-        return Any
 
 
 def key(default: Any, help: str, *, choices: tuple[str, ...] = (), low: float | None = None,
@@ -102,12 +76,13 @@ def check_fields(instance: Any) -> None:
 def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
     """ConfigError for a value that the `rules` of `key` do not allow."""
     choices = rules.get("choices")
-    if choices and value not in choices and not (rules["open"] and is_code(value)):
+    is_open = rules.get("open", False)
+    if choices and value not in choices and not (is_open and is_code(value)):
         if isinstance(value, str) and value in POLICIES:
             raise ConfigError(f"{name}={value!r} is a policy of Stable-Baselines3; give "
                               f"{POLICIES[value]}")
         class_path = ""
-        if rules["open"]:
+        if is_open:
             class_path = colon_form(value) or ", module:Class"
         raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}{class_path}"
                           f"{nearest(str(value), choices)}")
@@ -119,8 +94,9 @@ def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
 
 def _check_number(name: str, value: Any, number: float, rules: Mapping[str, Any]) -> None:
     """Check one number of `value`."""
-    low, high = rules.get("low"), rules.get("high")
-    text = shown(value) if isinstance(value, int) else f"{in_short(value):.80}"
+    low = rules.get("low")
+    high = rules.get("high")
+    text = short_repr(value) if isinstance(value, int) else f"{in_short(value):.80}"
     if isinstance(number, int):
         low = -_LARGEST_INTEGER if low is None else low
         high = _LARGEST_INTEGER if high is None else high
@@ -168,46 +144,64 @@ def typed(value: Any, hint: Any) -> Any:
     if _is_container(whole, kinds):
         return whole
     value = _of_array(value)
+    with suppress(KeyError, TypeError, ValueError, OverflowError):
+        return _converted(value, kinds)
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return _container_in_text(value, kinds)
+    expected = next(_expected(kind) for kind in kinds if kind is not NoneType)
+    or_none = " or none" if NoneType in kinds else ""
+    raise ValueError(f"{short_repr(value)} is not {expected}{or_none}")
+
+
+def _converted(value: Any, kinds: tuple[Any, ...]) -> Any:
+    """`value` as one of the types.
+
+    KeyError, TypeError, ValueError or OverflowError if it has none of them.
+    """
     if Any in kinds and isinstance(value, int | float | None):
         return value
     word = value.lower() if isinstance(value, str) else value
-    try:
-        if NoneType in kinds and word in (None, "none"):
-            return None
-        if bool in kinds:
-            return value if isinstance(value, bool) else {"true": True, "false": False}[word]
-        if Schedule in kinds:
-            return coefficient(value)
-        if isinstance(value, bool):
-            raise TypeError
-        for kind in kinds:
-            if get_origin(kind) is tuple:
-                return _list_or_number(value, get_args(kind)[0], kinds)
-        if str in kinds:
-            return _as_text(value)
-        if int in kinds and (isinstance(value, int) or re.fullmatch("[0-9]+", str(value))):
-            return int(value)  # a float would lose the last digits above 2^53
-        number = parse_number(value) if isinstance(value, str) else float(value)
-        if float in kinds:
-            return number
-        if int in kinds and number == int(number):
-            return int(number)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        pass
-    if isinstance(value, str):
-        # 1,2 is a list too, but 1 is none where any type may be meant.
-        for text in (value,) if Any in kinds else (value, f"[{value}]"):
-            with suppress(ValueError):
-                parsed = parse(text)
-                if _is_container(parsed, kinds):
-                    return parsed
-        if Any in kinds:
-            return None if word == "none" else value
-        if _is_container(parts := value.split(","), kinds) and _holds_text(kinds):
-            return parts
-    expected = next(_expected(kind) for kind in kinds if kind is not NoneType)
-    or_none = " or none" if NoneType in kinds else ""
-    raise ValueError(f"{shown(value)} is not {expected}{or_none}")
+    if NoneType in kinds and word in (None, "none"):
+        return None
+    if bool in kinds:
+        return value if isinstance(value, bool) else {"true": True, "false": False}[word]
+    if Schedule in kinds:
+        return coefficient(value)
+    if isinstance(value, bool):
+        raise TypeError
+    for kind in kinds:
+        if get_origin(kind) is tuple:
+            return _list_or_number(value, get_args(kind)[0], kinds)
+    if str in kinds:
+        return _as_text(value)
+    if int in kinds and (isinstance(value, int) or re.fullmatch("-?[0-9]+", str(value))):
+        return int(value)  # a float would lose the last digits beyond 2^53
+    number = parse_number(value) if isinstance(value, str) else float(value)
+    if float in kinds:
+        return number
+    if int in kinds and number == int(number):
+        return int(number)
+    raise TypeError
+
+
+def _container_in_text(value: str, kinds: tuple[Any, ...]) -> Any:
+    """The list or dict in `value`, which is JSON or a list with commas.
+
+    Where any type may be meant, other text stays as it is. ValueError if no type fits.
+    """
+    # 1,2 is a list too, but 1 is none where any type may be meant.
+    for text in (value,) if Any in kinds else (value, f"[{value}]"):
+        with suppress(ValueError):
+            parsed = parse(text)
+            if _is_container(parsed, kinds):
+                return parsed
+    if Any in kinds:
+        return None if value.lower() == "none" else value
+    parts = value.split(",")
+    if _is_container(parts, kinds) and _holds_text(kinds):
+        return parts
+    raise ValueError
 
 
 def _is_container(value: Any, kinds: tuple[Any, ...]) -> bool:
@@ -258,7 +252,7 @@ def in_text(value: Any) -> str:
     if isinstance(value, list | dict):
         return json.dumps(value)
     if isinstance(value, tuple):
-        return ",".join(map(shown, value))
+        return ",".join(map(short_repr, value))
     return str(value).lower() if isinstance(value, bool | None) else str(value)
 
 

@@ -26,7 +26,7 @@ def parse(text: str | bytes) -> Any:
     return value
 
 
-def shown(value: object) -> str:
+def short_repr(value: object) -> str:
     """`value` for a message. Python does not print a number of thousands of digits."""
     if isinstance(value, int) and abs(value) >= LARGEST_NUMBER:
         return f"a number of about {round(value.bit_length() * 0.30103):,} digits"
@@ -48,7 +48,7 @@ def _check(value: Any, name: str = "", depth: int = 0) -> None:
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         raise ValueError(f"a text of {len(value):,} characters{place}")
     if isinstance(value, int) and abs(value) >= LARGEST_NUMBER:
-        raise ValueError(f"{shown(value)}{place}")
+        raise ValueError(f"{short_repr(value)}{place}")
     if isinstance(value, list | dict) and depth >= DEEPEST:
         raise ValueError(f"more than {DEEPEST} levels")
     if isinstance(value, list):

@@ -21,22 +21,22 @@ _DEEPEST = 8
 
 
 def digest(target: Any) -> str:
-    """SHA-256 of the code of `target` and of the values that it uses, as far as they are known.
+    """SHA-256 of the code of `target` and of the values that the code uses.
 
-    Code counts by its instructions and constants, so that lines and comments do not matter. A global
-    variable, a variable of a closure and an attribute count by their value: numbers, texts, lists,
-    arrays and code without an import path. Raises TypeError for a value that cannot be known, such as
-    a tensor or an object with slots.
+    Code counts by its instructions and constants, so that lines and comments do not matter. A
+    global variable, a variable of a closure and an attribute count by their value: numbers, texts,
+    lists, arrays and code without an import path. Raises TypeError for a value that cannot be
+    known, such as a tensor or an object with slots.
     """
     return hashed(_pieces(target, 0, set()))
 
 
 def hashed(pieces: Iterable[str]) -> str:
     """SHA-256 of texts."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for piece in pieces:
-        found.update(piece.encode(errors="backslashreplace") + b"\0")
-    return found.hexdigest()
+        sha256.update(piece.encode(errors="backslashreplace") + b"\0")
+    return sha256.hexdigest()
 
 
 def _pieces(value: Any, depth: int, seen: set[int]) -> Iterator[str]:
@@ -97,12 +97,13 @@ def _instructions(code: CodeType) -> list[tuple[str, Any]]:
     """
     listed = [each for each in dis.get_instructions(code) if each.opname not in _LEFT_OUT]
     places = [each.offset for each in listed]
-    found: list[tuple[str, Any]] = []
+    instructions: list[tuple[str, Any]] = []
     for each in listed:
         value: Any = each.arg
         if each.opcode in dis.hasjrel or each.opcode in dis.hasjabs:
             value = bisect_left(places, each.argval)
         elif each.opcode in dis.hasname:
             value = each.argval
-        found.append(("LOAD_ATTR" if each.opname == "LOAD_METHOD" else each.opname, value))
-    return found
+        name = "LOAD_ATTR" if each.opname == "LOAD_METHOD" else each.opname
+        instructions.append((name, value))
+    return instructions

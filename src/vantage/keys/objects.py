@@ -171,8 +171,8 @@ def line_of(error: Exception, name: str) -> str:
 def modules_of(name: str) -> tuple[set[str], list[type]]:
     """The names of the modules whose code `name` runs, and the classes among that code.
 
-    Of an object without an import path, those of its base classes and of what its code refers to
-    count too.
+    For an object without an import path, this includes its base classes and everything its code
+    refers to.
     """
     target = target_of(name)
     if target is None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 _PRIVILEGED = (
     "is {critic_obs}: parts of a Dict observation for the critic alone, with {separate} true")
 
-_RESUME = "is `vantage resume RUN` or `vantage.resume(run)`, which continue a run; leave it out here"
+_RESUME = ("is `vantage resume RUN` or `vantage.resume(run)`, which continue a run; leave it out "
+           "here")
 
 LIBRARIES: Mapping[str, Mapping[str, str]] = {
     "Stable-Baselines3's": {
@@ -101,7 +102,8 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "desired_kl": "is {lr} kl:0.01",
         "schedule": "is {lr}: kl:0.01 for adaptive, a number for fixed",
         "value_loss_coef":
-            "is {value_coef}: value_coef = 2 x value_loss_coef, as Vantage halves the squared error",
+            "is {value_coef}: value_coef = 2 x value_loss_coef, as Vantage halves the squared "
+            "error",
         "use_clipped_value_loss": "is {value_clip} with the number of {clip}",
         "max_iterations": "is {steps}: iterations times rollout_length times num_envs",
         "actor_hidden_dims": "is {hidden}, such as 256,128",
@@ -144,7 +146,8 @@ LIBRARIES: Mapping[str, Mapping[str, str]] = {
         "no_cuda": "is {device} cpu",
     },
     "other libraries'": {
-        "overwrite": "has no counterpart: name another --run, or leave --run out, which numbers runs",
+        "overwrite":
+            "has no counterpart: name another --run, or leave --run out, which numbers runs",
         "resume": _RESUME,
         "restore": _RESUME,
         "load_if_exists": _RESUME,
@@ -179,7 +182,8 @@ MODULE: Mapping[str, str] = {
     "make": "give env=\"CartPole-v1\" to vantage.train, or write gymnasium.make",
     "DummyVecEnv": _VECTOR,
     "SubprocVecEnv": f"{_VECTOR[:-1]}, vector=\"async\")",
-    "VecNormalize": "give obs_norm=True, reward_norm=True or value_norm=\"popart\" to vantage.train",
+    "VecNormalize":
+        "give obs_norm=True, reward_norm=True or value_norm=\"popart\" to vantage.train",
     "VecFrameStack": "give frame_stack=4 to vantage.train",
     "VecMonitor": "not needed: every episode is recorded",
     "Monitor": "not needed: every episode is recorded, with the numbers in its last info",

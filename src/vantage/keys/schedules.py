@@ -26,7 +26,7 @@ from inspect import signature
 from typing import Any
 
 from vantage.errors import ConfigError
-from vantage.keys.json_text import shown
+from vantage.keys.json_text import short_repr
 
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([kKmMbB]?)", re.ASCII)
@@ -60,7 +60,8 @@ class Schedule:
     kind: str
     values: tuple[float, ...]
     points: tuple[tuple[float, bool], ...] = ()
-    """Of piecewise: where each value begins, and whether that is a share of the run, not a step."""
+    """For piecewise: where each value begins, and whether that is a share of the run instead of a
+    step."""
     text: str = field(default="", compare=False)
     """The notation; of a function, the curve of its samples."""
 
@@ -121,14 +122,14 @@ class Schedule:
             try:
                 values.append(_finite(value))
             except (TypeError, ValueError, OverflowError):
-                raise ConfigError(f"{name} returned {shown(value):.80} at progress {progress:g}; "
-                                  "return a finite number") from None
+                raise ConfigError(f"{name} returned {short_repr(value):.80} at progress "
+                                  f"{progress:g}; return a finite number") from None
         return cls("curve", tuple(values), text="curve:" + ",".join(map(repr, values)))
 
     def __mul__(self, factor: float) -> Schedule:
         """The schedule with each of its values multiplied by `factor`.
 
-        Of one that follows a divergence only the start is multiplied, within its limits.
+        A kl schedule multiplies only its start, within the limits.
         """
         values = tuple(value * factor for value in self.values)
         if self.kind == KL:
@@ -165,7 +166,7 @@ class Schedule:
     def __call__(self, step: int, steps: int) -> float:
         """The value at `step` of a run of `steps`; past the end it stays at the last value.
 
-        Of kl, it is the start.
+        A kl schedule returns its start.
         """
         if self.kind == KL:
             return self.values[1]
@@ -226,7 +227,7 @@ def coefficient(value: float | str | Schedule | Callable[[float], float]) -> Coe
     except ValueError:
         raise ConfigError(f"{value!r:.80} is not finite; give a number") from None
     except OverflowError:
-        raise ConfigError(f"{shown(value)} is too large; give a smaller one") from None
+        raise ConfigError(f"{short_repr(value)} is too large; give a smaller one") from None
     except TypeError:
         raise ConfigError(f"{value!r:.80} is not a number, a schedule such as linear:1e-3:0, or a "
                           "function of the progress from 0 to 1") from None

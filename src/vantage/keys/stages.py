@@ -45,7 +45,7 @@ class Stages:
             return cls((0,), (value,)) if value else cls()
         pairs = value if isinstance(value, list) else []
         if not pairs or not all(map(_is_stage, pairs)):
-            raise ConfigError(f"{source} is no object and no list of pairs; {_FORMS}")
+            raise ConfigError(f"{source} is neither an object nor a list of pairs; {_FORMS}")
         starts = tuple(start for start, _ in pairs)
         if starts[0] != 0 or list(starts) != sorted(set(starts)):
             raise ConfigError(f"{source}: episodes have to rise from 0; {_FORMS}")

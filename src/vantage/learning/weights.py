@@ -110,7 +110,8 @@ class AveragePolicy:
             raise ConfigError("the average policy is a copy of the network, which cannot be "
                               f"copied: {error}; keep what has no copy out of the attributes of "
                               "its modules, or give it __deepcopy__") from None
-        for (_, own), (_, other) in zip(self.model.running_stats(), model.running_stats(), strict=True):
+        pairs = zip(self.model.running_stats(), model.running_stats(), strict=True)
+        for (_, own), (_, other) in pairs:
             own.share(other)
         self.vector = FlatParameters(self.model.parameters()).vector
         self.model.requires_grad_(False)

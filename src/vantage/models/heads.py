@@ -24,8 +24,8 @@ ADVANTAGE_WIDTH = 64
 # variance of a Gaussian with entropy 0 (dgriff777/a3c_continuous)
 SQUASHED_FLOOR = 1 / (2 * math.pi * math.e)
 LARGEST_MEAN = 5.0
-"""Bound on the mean of a squashed Gaussian before its tanh. tanh 5 is 0.9999; float32 rounds actions to the bound
-where tanh begins at 7.2, and their density is unknown there."""
+"""Bound on the mean of a squashed Gaussian before its tanh. tanh 5 is 0.9999. From tanh 7.2 on,
+float32 rounds actions to the bound, where their density is unknown."""
 
 
 def linear_head(in_features: int, outputs: int, *, init: str, scale: float = 1.0) -> nn.Linear:

@@ -58,9 +58,7 @@ START_SECONDS = 60.0
 env_timeout begins."""
 
 MOMENT = 0.1
-"""Seconds that this process waits for messages, or evaluates, before it looks after the workers
-again."""
-
+"""Seconds to wait for messages, or to evaluate, before looking after the workers again."""
 REPORT_EVERY_SECONDS = 0.1
 """Seconds between two messages of a worker, short enough for the display."""
 

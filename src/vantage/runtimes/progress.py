@@ -184,7 +184,7 @@ class Progress:
         return min(LONGEST_GAME, max(SHORTEST_CUT, 10 * longest))
 
     def note_endless(self, step: int, *, is_last: bool) -> None:
-        """Cancel the due evaluation; warn once, unless the end of training gives the same warning."""
+        """Cancel the due evaluation; warn once, unless the end of training gives the warning."""
         self.evaluation_due = False
         if not (self._noted_endless or is_last):
             log.warning(no_end_in_training(step, evaluates=True))

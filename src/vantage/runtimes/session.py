@@ -52,8 +52,8 @@ os.register_at_fork(after_in_child=_UNFINISHED.clear)
 class DeferredInterrupt:
     """Defers the first SIGINT to the end of the context, where it raises KeyboardInterrupt.
 
-    A second SIGINT raises it at once. Without effect in other threads than the main one, and where the
-    program handles SIGINT itself.
+    A second SIGINT raises it at once. Without effect outside the main thread, and where the program
+    handles SIGINT itself.
     """
 
     def __init__(self) -> None:

@@ -87,8 +87,9 @@ class Trainer:
         self._follow(Session(partial(train_updates, config, run=run, root=root, argv=argv)))
 
     @classmethod
-    def resume(cls, run: str | Path | Agent, *, steps: int | None = None, extend_schedule: bool = False,
-               max_minutes: float | None = None, device: str | None = None,
+    def resume(cls, run: str | Path | Agent, *, steps: int | None = None,
+               extend_schedule: bool = False, max_minutes: float | None = None,
+               device: str | None = None,
                trust: bool = False, env: Any = None, network: Any = None, memory: Any = None,
                algorithm: Any = None) -> Self:
         """Continue the run in directory `run` from its newest valid checkpoint.

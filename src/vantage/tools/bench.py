@@ -40,7 +40,7 @@ class Bench:
 
 
 def bench(config: Config, *, seconds: float = 30.0) -> Bench:
-    """Train `config` for about `seconds`, in rounds of at most four seconds, after one that warms up."""
+    """Train `config` for about `seconds`, in rounds of at most 4 s, after one to warm up."""
     rounds = max(5, math.ceil(seconds / _ROUND_SECONDS))
     config = config.change(
         steps=10**12,

@@ -73,9 +73,10 @@ _EVERY = {
         {"num_envs": 16, "rollout_length": 32, "lr": "linear:3e-3:0", "gamma": 0.99,
          "log_std_init": 0.0, "steps": 1_000_000, "advantage_norm": True,
          "distribution": "squashed", "entropy_coef": "piecewise:0=0.01,80%=0"},
-        "compared with a2c on seven seeds, results/log/control.md. With a Gaussian some seeds never "
-        "swing it up: their means lie beyond the bounds, where all samples are clipped to the same "
-        "torque. Without an entropy bonus the noise of one seed in ten ends before it swings up"),
+        "compared with a2c on seven seeds, results/log/control.md. With a Gaussian some seeds "
+        "never swing it up: their means lie beyond the bounds, where all samples are clipped to "
+        "the same torque. Without an entropy bonus the noise of one seed in ten ends before it "
+        "swings up"),
     "MountainCarContinuous-v0": Defaults(
         {"distribution": "squashed", "entropy_coef": "piecewise:0=0.01,80%=0"},
         "measured with a2c, results/a2c-MountainCarContinuous-v0. With a Gaussian the means of "

@@ -28,9 +28,9 @@ class System:
         return values
 
 
-_A3C = {"algo": "a3c", "runtime": "hogwild", "envs_per_worker": 1, "rollout_length": 20, "memory": "lstm",
-        "optimizer": "adam", "lr": 1e-4, "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.01,
-        "value_coef": 0.5}
+_A3C = {"algo": "a3c", "runtime": "hogwild", "envs_per_worker": 1, "rollout_length": 20,
+        "memory": "lstm", "optimizer": "adam", "lr": 1e-4, "gamma": 0.99, "gae_lambda": 1.0,
+        "entropy_coef": 0.01, "value_coef": 0.5}
 _GOAL = {"stop_at_eval": 300}
 
 SYSTEMS: Mapping[str, System] = {
@@ -65,9 +65,9 @@ SYSTEMS: Mapping[str, System] = {
     # ACER_Continuous.
     "a3c-acer-pytorch": System(
         "alirezakazemipour/A3C-ACER-PyTorch: ACER, discrete and continuous", {
-        "": {"algo": "acer", "runtime": "hogwild", "envs_per_worker": 1, "lr": 1e-4, "optimizer": "adam",
-             "optimizer_eps": 1e-8, "max_grad_norm": 40, "value_coef": 1.0, "trust_region": 1,
-             "replay_ratio": 4, "replay_start": 0, "steps": 10_000_000},
+        "": {"algo": "acer", "runtime": "hogwild", "envs_per_worker": 1, "lr": 1e-4,
+             "optimizer": "adam", "optimizer_eps": 1e-8, "max_grad_norm": 40, "value_coef": 1.0,
+             "trust_region": 1, "replay_ratio": 4, "replay_start": 0, "steps": 10_000_000},
         "atari": {"network": "nature", "frame_stack": 4, "stack_pad": "repeat", "reward": "sign",
                   "rollout_length": 20, "gamma": 0.99, "entropy_coef": 0.001, "truncation": 10,
                   "average_decay": 0.99, "replay_size": 600_000, "init": "kaiming"},
@@ -77,9 +77,9 @@ SYSTEMS: Mapping[str, System] = {
                    "replay_size": 250_000, "reward_scale": 0.125}}),
     # The same, branches A3C_Atari and A3C_Continuous.
     "a3c-acer-pytorch-a3c": System("the same system's recurrent A3C, and its continuous one", {
-        "": {"algo": "a3c", "runtime": "hogwild", "envs_per_worker": 1, "lr": 1e-4, "optimizer": "adam",
-             "optimizer_eps": 1e-8, "max_grad_norm": 40, "gae_lambda": 1.0, "value_coef": 1.0,
-             "steps": 10_000_000},
+        "": {"algo": "a3c", "runtime": "hogwild", "envs_per_worker": 1, "lr": 1e-4,
+             "optimizer": "adam", "optimizer_eps": 1e-8, "max_grad_norm": 40, "gae_lambda": 1.0,
+             "value_coef": 1.0, "steps": 10_000_000},
         "atari": {"network": "a3c", "frame_stack": 4, "stack_pad": "repeat", "memory": "lstm",
                   "bptt": False, "reward": "sign", "rollout_length": 40, "gamma": 0.99,
                   "entropy_coef": 0.01, "init": "xavier"},
