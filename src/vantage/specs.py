@@ -286,14 +286,13 @@ class EnvSpec:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One finished game.
-
-    The score is raw and unclipped. The length is in agent steps, without the reset step.
-    """
+    """One finished game, with its raw score and its length in agent steps without the reset."""
 
     env: int
     score: float
     length: int
+    cut: bool = field(default=False, compare=False, kw_only=True)
+    """A step limit ended this game of an evaluation."""
     info: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """Small values in the `info` of the last step: numbers, short texts and arrays. Empty on Atari.
     From data-parallel ranks above 0, only finite numbers."""

@@ -76,3 +76,21 @@ def test_an_evaluation_of_games_without_an_end_plays_one_in_each_environment_and
     assert "2 of 6 games were played" in caplog.text and "by max_episode_steps" in caplog.text
     assert vantage.evaluate(agent, episodes=6, num_envs=2, max_episode_steps=10,
                             deterministic=True).returns == [10] * 6
+
+
+class Five(Shop):
+    """The game ends by itself at its fifth step."""
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        return 1.0, self.t == 5
+
+
+def test_a_game_that_ends_by_itself_at_the_step_limit_is_not_cut(tmp_path: Path) -> None:
+    agent = vantage.train("a2c", env=lambda: Five(), steps=200, num_envs=2, rollout_length=5, hidden="4", threads=1,
+                          eval_every=100, eval_episodes=2, max_eval_share=1, max_episode_steps=5,
+                          run=tmp_path / "run", progress=False)
+    metrics = [json.loads(line) for line in (tmp_path / "run/metrics.jsonl").read_text().splitlines()]
+    assert {line["eval/cut_games"] for line in metrics if "eval/cut_games" in line} == {0}
+    cut = {steps: vantage.evaluate(agent, episodes=4, num_envs=2, max_episode_steps=steps,
+                                   deterministic=True).cut_games for steps in (4, 5, 6)}
+    assert cut == {4: 4, 5: 0, 6: 0}

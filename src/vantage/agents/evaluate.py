@@ -196,7 +196,7 @@ def _summary(agent: Agent, envs: Environments, games: list[Episode], episodes: i
         return_max=max(scores),
         length_mean=fmean(game.length for game in games),
         returns=scores,
-        cut_games=sum(game.length >= envs.longest_game for game in games),
+        cut_games=sum(game.cut for game in games),
         checkpoint=agent.checkpoint,
         step=agent.step,
         infos=[dict(game.info) for game in games],

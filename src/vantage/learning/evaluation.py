@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -75,12 +75,14 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
         is_first = to_numpy(step.is_first)
         scores = np.where(is_first, 0.0, scores + to_numpy(step.rewards))
         lengths = np.where(is_first, 0, lengths + 1)
-        ended = {episode.env: episode for episode in step.episodes}
+        terminated = to_numpy(step.terminated)
+        ended = {each.env: replace(each, cut=each.length >= envs.longest_game
+                                   and not terminated[each.env]) for each in step.episodes}
         for env in np.flatnonzero(lengths >= envs.longest_game).tolist():
             if env not in ended:
-                ended[env] = Episode(env, float(scores[env]), int(lengths[env]))
+                ended[env] = Episode(env, float(scores[env]), int(lengths[env]), cut=True)
                 remaining[env] = min(remaining[env], 1)
-        has_end = has_end or any(each.length < envs.longest_game for each in ended.values())
+        has_end = has_end or not all(each.cut for each in ended.values())
         for env, episode in ended.items():
             if not has_end:
                 remaining[env] = min(remaining[env], 1)

@@ -124,7 +124,7 @@ class Evaluator:
                           deterministic=self.deterministic is not other_way)
 
     def _metrics(self, games: list[Episode]) -> dict[str, float]:
-        cut = sum(game.length >= self._envs.longest_game for game in games)
+        cut = sum(game.cut for game in games)
         return {"eval/mean_reward": mean_of(games),
                 "eval/mean_ep_length": fmean(game.length for game in games),
                 "eval/cut_games": cut, "eval/deterministic": float(self.deterministic),
