@@ -82,3 +82,12 @@ def test_evaluations_wait_until_they_and_the_last_one_fit_into_their_share_of_th
     resumed = Progress(1)
     resumed.load(progress.state())
     assert progress.may_evaluate(5, 0.1) and resumed.may_evaluate(5, 0.1)
+
+
+def test_metrics_are_means_over_updates_but_a_rating_is_the_last_one() -> None:
+    total = Advance()
+    for loss, rating in ((1.0, 10.0), (3.0, 30.0), (5.0, 20.0)):
+        total += Advance(updates=1, metrics={"train/policy_loss": loss, "self_play/elo": rating})
+    assert total.means() == {"train/policy_loss": 3.0, "self_play/elo": 20.0}
+    total += Advance(updates=1, metrics={"train/policy_loss": 7.0})
+    assert total.means() == {"train/policy_loss": 4.0, "self_play/elo": 20.0}

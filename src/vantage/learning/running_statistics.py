@@ -9,7 +9,7 @@ from torch import Tensor
 from vantage.learning.learner import Learner
 from vantage.learning.present_agents import of_present, present
 from vantage.models.normalization import RunningStats, merge_batches
-from vantage.types import Obs, Rollout
+from vantage.types import Obs, Rollout, map_parts
 
 
 def running_stats(learner: Learner) -> Iterator[tuple[str, RunningStats]]:
@@ -36,8 +36,12 @@ def observe(learner: Learner, rollout: Rollout, step: int) -> None:
 
 
 def seen(rollout: Rollout) -> Obs:
-    """The observations without those that stand in for agents that have left."""
-    return of_present(rollout.obs, present(rollout))
+    """The observations without those that stand in for agents that have left.
+
+    The last ones are left out: they are the first of the next rollout.
+    """
+    obs = map_parts(lambda part: part[:-1], rollout.obs)
+    return of_present(obs, present(rollout)[:-1])
 
 
 def discounted_sums(learner: Learner) -> dict[str, Tensor]:

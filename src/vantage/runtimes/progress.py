@@ -23,6 +23,7 @@ from vantage.types import Episode
 
 log = logging.getLogger(__name__)
 
+_LATEST = ("self_play/elo",)  # metrics whose last value counts, not the mean over updates
 _SAVED = (*COUNTERS, *FLAGS, "best_return", "learning_rate", "divergence")
 
 SHORTEST_CUT = 1_000
@@ -51,8 +52,12 @@ class Advance:
     def __iadd__(self, other: Advance) -> Advance:
         counts = {name: self.count(name) for name in self.metrics}
         for name, value in other.metrics.items():
-            self.metrics[name] = self.metrics.get(name, 0.0) + value
-            counts[name] = counts.get(name, 0) + other.count(name)
+            if name in _LATEST:
+                self.metrics[name] = value / other.count(name)
+                counts[name] = 1
+            else:
+                self.metrics[name] = self.metrics.get(name, 0.0) + value
+                counts[name] = counts.get(name, 0) + other.count(name)
         self.counts = counts
         self.unsaved = self.unsaved | other.unsaved
         for name in ("steps", "updates", "episodes", "env_seconds", "act_seconds", "learn_seconds",

@@ -41,7 +41,7 @@ from vantage.runs.demonstration_file import (
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.progress import Progress
 from vantage.runtimes.recorder import Recorder
-from vantage.types import EnvSpec
+from vantage.types import EnvSpec, map_parts
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ def measure_images(model: ActorCritic, config: Config, envs: Environments) -> No
         position = Position.after(first, model.initial_state(num_envs), device)
         for _ in range(rollouts):
             part = collect(model, envs, position, length=STATISTICS_ROLLOUT, generator=generator)
-            model.observe(part.rollout.obs, "image")
+            model.observe(map_parts(lambda x: x[:-1], part.rollout.obs), "image")
             position = part.position
 
 
