@@ -87,7 +87,8 @@ def connect(config: Config) -> bool:
             ray.init(address=address, **options)
         ray._private.worker.print_to_stdstream = _log_lines
     except Exception as error:  # Ray's own have no common class
-        disconnect()  # ends what ray.init has started
+        if address == "local":
+            disconnect()  # ends what ray.init has started
         text = " ".join(str(error).split())
         remedy = ("give the HOST:PORT that `ray start --head` printed, or auto on a machine of its "
                   "cluster")
