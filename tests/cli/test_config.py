@@ -295,3 +295,5 @@ def test_a_game_has_the_same_defaults_by_each_of_its_classic_names() -> None:
 def test_an_algorithm_is_named_once() -> None:
     with pytest.raises(ConfigError, match="algo=ppo beside a2c; name the algorithm once, as the first argument"):
         configure("a2c", env="CartPole-v1", algo="ppo")
+    config = configure("a2c", env="CartPole-v1", steps=1_000)
+    assert configure("a2c", **config.flat()) == config

@@ -75,7 +75,8 @@ def test_an_old_or_malformed_step_is_named_also_below_a_time_limit(step: str, sa
 def test_an_old_step_is_named_below_a_frame_skip_and_below_wrappers_of_gymnasium() -> None:
     with pytest.raises(EnvError, match=PLACE.format(2) + r"step\(\) returned a tuple of 4 .*as in the old gym library"):
         play(make("Malformed", options={"step": "four"}, frame_skip="2"))
-    with pytest.raises(EnvError, match=r"step 3\): step\(\) did not return five values .*as in the old gym library.*" + STEP):
+    old = r"step 3\): step\(\) did not return five values .*as in the old gym library.*"
+    with pytest.raises(EnvError, match=old + STEP):
         play(make("limited", options={"step": "four"}))
 
 

@@ -78,6 +78,21 @@ def test_environments_whose_close_hangs_are_left_behind(vector: str, monkeypatch
 
 
 @pytest.mark.timeout(60, method="thread")
+def test_after_one_close_that_hangs_others_get_a_tenth_of_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    envs = make("odd:Misbehaving", 3, vector="sync", options={"how": "hang at close"})
+    limits = []
+
+    def limit(seconds: float) -> failures.TimeLimit:
+        limits.append(seconds)
+        return failures.TimeLimit(seconds)
+
+    monkeypatch.setattr(single, "CLOSE_SECONDS", 0.5)
+    monkeypatch.setattr(single, "TimeLimit", limit)
+    envs.close()
+    assert limits == [0.5, 0.05, 0.05]
+
+
+@pytest.mark.timeout(60, method="thread")
 @pytest.mark.parametrize("env", ["odd:Misbehaving", "odd:make_vector"])
 def test_a_first_reset_that_hangs_is_noticed(env: str) -> None:
     with pytest.raises(EnvError, match=rf"{env} \(seed.*: TimeoutError: no answer for 0.5 s, at .*odd.py"):

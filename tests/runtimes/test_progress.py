@@ -49,6 +49,7 @@ def test_numbers_of_the_last_infos_are_logged_by_their_mean_over_the_window() ->
 
 @pytest.mark.parametrize(("info", "says"), [
     ({"is_sucess": True}, "info has 'is_sucess', and the success rate is the mean of 'is_success'; rename it"),
+    ({"success": True}, "info has 'success', and the success rate is the mean of 'is_success'; rename it"),
     ({"is_success": None}, "info['is_success'] is None, which counts for no success rate; give True or False"),
     ({"is_success": np.ones(2, bool)}, "info['is_success'] is an array of bool of shape (2,): [True, True], which "
                                        "counts for no success rate; give True or False"),

@@ -182,9 +182,10 @@ def with_defaults(algorithm: Any, *groups: Group, env: Env | None = None,
     algorithm, own = name_and_values(algorithm)
     overrides = joined(overrides, own, *map(keys_of, groups))
     name = convert("algorithm", algorithm, str)
-    if "algo" in overrides:
-        raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as "
-                          "the first argument")
+    again = overrides.pop("algo", name)
+    if again != name:
+        raise ConfigError(f"algo={again} beside {name}; name the algorithm once, as the first "
+                          "argument")
     protocol = str(overrides.get("atari_protocol", "auto"))
     values = dict(defaults(name, env_name, protocol, overrides.get("runtime")).values)
     config = Config.of(values.pop("algo")).override(values).override(overrides)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -92,9 +93,13 @@ class SingleEnvironments:
         return info
 
     def close(self) -> None:
+        seconds = CLOSE_SECONDS
         for env in self._envs:
-            with suppress(TimeoutError), TimeLimit(CLOSE_SECONDS):
+            started = monotonic()
+            with suppress(TimeoutError), TimeLimit(seconds):
                 env.close()
+            if monotonic() > started + seconds:
+                seconds = CLOSE_SECONDS / 10  # the others probably hang too
 
     def _name(self) -> str:
         return self._seeds.name

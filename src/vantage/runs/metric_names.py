@@ -98,7 +98,7 @@ class SuccessNote:
                     "rate; give True or False")
         plain = SUCCESS.replace("_", "")
         folded = {name.replace("_", "").lower(): name for name in new}
-        close = difflib.get_close_matches(plain, folded, n=1, cutoff=0.9)
+        close = difflib.get_close_matches(plain, folded, n=1, cutoff=0.85)
         if not close:
             return ""
         return (f"info has {folded[close[0]]!r}, and the success rate is the mean of "
