@@ -57,8 +57,8 @@ def test_an_mp4_and_a_gif_have_every_step_of_the_games_that_are_evaluated(tmp_pa
 
 
 def test_games_are_cut_where_evaluation_cuts_them_and_all_are_recorded(cartpole_run: Path, tmp_path: Path) -> None:
-    result = record(cartpole_run, tmp_path / "video.mp4", episodes=2)
-    evaluation = evaluate(cartpole_run, episodes=2, num_envs=1)
+    result = record(cartpole_run, tmp_path / "video.mp4", episodes=2, seed=1)
+    evaluation = evaluate(cartpole_run, episodes=2, seed=1, num_envs=1)
     assert result.scores == evaluation.returns and result.frames == sum(result.scores) + 2
     cut = [score for score in result.scores if score == 60]
     assert evaluation.cut_games == len(cut) == 1
