@@ -22,6 +22,14 @@ LARGEST_LOG_RATIO = 80.0
 float32."""
 
 
+def bounded_ratios(log_ratios: Float[Tensor, "T B"]) -> Float[Tensor, "T B"]:
+    """Importance weights π(a)/μ(a) of their logarithms.
+
+    One that overflows would make the gradient of a clipped ratio NaN.
+    """
+    return log_ratios.clamp(max=LARGEST_LOG_RATIO).exp()
+
+
 def masked_mean(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"]) -> Float[Tensor, ""]:
     """Mean over the valid steps; 0 if there are none."""
     return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
@@ -87,8 +95,7 @@ def a2c_estimate(log_probs: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"]
     """
     rhos: Tensor | None = None
     if behaviour_log_probs is not None:
-        log_ratios = (log_probs - behaviour_log_probs).clamp(max=LARGEST_LOG_RATIO)
-        rhos = torch.where(valid, log_ratios.exp(), 1.0)
+        rhos = torch.where(valid, bounded_ratios(log_probs - behaviour_log_probs), 1.0)
     estimate = partial(advantages_and_targets, rewards, values, terminated, keep, rhos, gamma=gamma)
     advantages, targets = estimate(gae_lambda=gae_lambda)
     if value_target == "return":
@@ -157,8 +164,7 @@ def ppo_loss(log_probs: Float[Tensor, "T B"], behaviour_log_probs: Float[Tensor,
     r).
     """
     log_ratios = log_probs - behaviour_log_probs
-    # A ratio that overflows would make the gradient of a clipped one NaN.
-    rhos = log_ratios.clamp(max=LARGEST_LOG_RATIO).exp()
+    rhos = bounded_ratios(log_ratios)
     clipped_rhos = rhos.clamp(1 - clip, 1 + clip)
     policy_loss = -masked_mean(torch.minimum(rhos * advantages, clipped_rhos * advantages), valid)
     errors = (targets - values).square()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from vantage.algorithms.losses import LARGEST_LOG_RATIO
+from vantage.algorithms.losses import bounded_ratios
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Minibatch, Rollout, State, map_parts
 
@@ -46,7 +46,7 @@ def by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
             params[:, envs] = evaluated[:-1]
     log_probs = model.distribution.log_prob(params, rollout.actions)
     behaviour_log_probs = model.distribution.log_prob(rollout.behaviour, rollout.actions)
-    rhos = (log_probs - behaviour_log_probs).clamp(max=LARGEST_LOG_RATIO).exp()
+    rhos = bounded_ratios(log_probs - behaviour_log_probs)
     rhos = torch.where(rollout.valid, rhos, 1.0)  # 1 where the environment replaced the action
     return replace(rollout, behaviour=params, values=values, rhos=rhos)
 
