@@ -291,3 +291,23 @@ print(vantage.train("a3c", env="CartPole-v1", steps=64, num_workers=1, threads=1
     run = subprocess.run([sys.executable, "-"], input=program, cwd=tmp_path, capture_output=True,
                          text=True, check=False)
     assert (run.returncode, run.stdout[:6], run.stderr) == (0, "<Agent", "")
+
+
+@pytest.mark.parametrize(("group", "name", "given", "flat"), [
+    (vantage.EnvConfig, "env_kwargs", {"size": 3}, "env_kwargs"),
+    (vantage.EnvConfig, "obs_as", {"camera": "image"}, "obs_as"),
+    (vantage.EnvConfig, "id", Bandit, "env"),
+    (vantage.PolicyConfig, "network", Linear, "network"),
+    (vantage.PolicyConfig, "memory", None, "memory"),
+    (vantage.PolicyConfig, "activation", nn.ReLU, "activation"),
+    (vantage.OptimizerConfig, "optimizer", torch.optim.AdamW, "optimizer"),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_a_group_of_keys_takes_the_objects_that_configure_takes(group: Any, name: str, given: Any, flat: str) -> None:
+    config = vantage.configure("a2c", **{"env": Bandit, flat: given})
+    assert getattr(group(**{name: given}), name) == config.flat()[flat]
+
+
+def test_a_value_that_is_none_of_the_choices_is_refused_in_a_group_too() -> None:
+    for group, name, value in ((vantage.EnvConfig, "reward", None), (vantage.PolicyConfig, "network", 3.5)):
+        with pytest.raises(ConfigError, match=f"^{name}='{value}' is not one of "):
+            group(**{name: value})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from raw_envs import SPACES, Raw
 import vantage
 from vantage.envs.space_json import space_from_json, space_to_json
 from vantage.envs.spaces import make_observer
+from vantage.learning.act_inputs import read_mask
 from vantage.runs.spec_json import spec_to_json
 from vantage.runs.validation import read_spec
+from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +113,18 @@ def test_masks_are_taken_as_info_has_them(tmp_path: Path) -> None:
     assert agent.act(obs, action_mask=info["action_mask"])[0].tolist() == [1, 2]
     batch = tuple(np.stack([part, part]) for part in info["action_mask"])
     assert agent.act(np.stack([obs, obs]), action_mask=batch)[0].tolist() == [[1, 2], [1, 2]]
-    for mask, says in ((np.full(5, np.nan), "other than 0 and 1"), (np.ones(3), "3 columns, the policy has 5 actions")):
+    for mask, says in ((np.full(5, np.nan), "other than 0 and 1"), (np.ones(3), "the policy has 5 actions")):
         with pytest.raises(ValueError, match=says):
             agent.act(obs, action_mask=mask)
+
+
+def test_a_mask_with_a_column_for_each_observation_is_refused() -> None:
+    spec = EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,)), masked=True)
+    rows = np.array([[1, 0], [1, 1], [0, 1]])
+    mask = read_mask(rows, spec, 3)
+    assert mask is not None and mask.tolist() == rows.astype(bool).tolist()
+    with pytest.raises(ValueError, match=re.escape("shape (2, 3), the policy has 2 actions: give [3, 2]")):
+        read_mask(rows.T, spec, 3)
 
 
 @pytest.mark.parametrize("name", SPACES)

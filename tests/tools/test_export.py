@@ -220,7 +220,7 @@ def test_an_agent_acts_on_one_observation_and_refuses_nan_and_states_of_another_
     rounded, _ = agent.act(torch.tensor(obs).bfloat16(), agent.initial_state())
     assert np.allclose(rounded, action, atol=0.02)
     masked = load(make_run(tmp_path / "masked", EnvSpec(VECTOR, ActionSpec("discrete", (3,)), masked=True)))
-    with pytest.raises(ValueError, match="action_mask has 1 columns, the policy has 3 actions"):
+    with pytest.raises(ValueError, match=r"action_mask has shape \(1, 1\), the policy has 3 actions"):
         masked.act(obs[None], masked.initial_state(), action_mask=np.ones((1, 1), bool))
 
 

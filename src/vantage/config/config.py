@@ -27,11 +27,10 @@ from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.config.unknown_keys import check_known, why_no_attribute
 from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
-from vantage.keys.fields import check_fields, convert, kinds_of, plain, read_json_object
+from vantage.keys.fields import check_fields, convert_object, kinds_of, plain, read_json_object
 from vantage.keys.given_fields import changed_fields
 from vantage.keys.import_paths import load_class
 from vantage.keys.objects import ObjectName, is_object, pack, shown_name, unpack
-from vantage.keys.python_values import config_value
 from vantage.keys.schedules import Schedule, value_at
 from vantage.keys.type_hints import type_hints
 from vantage.learning.config import CloningConfig, ExplorationConfig, OptimizerConfig
@@ -52,9 +51,7 @@ class Key(NamedTuple):
 
     def convert(self, name: str, value: Any) -> Any:
         """`value`, typed, in text or an object, as the config holds it; `name` is the flat key."""
-        if Schedule not in kinds_of(self.hint):  # a coefficient may be a function
-            value = config_value(name, value, self.rules)
-        return convert(name, value, self.hint)
+        return convert_object(name, value, self.hint, self.rules)
 
 
 @dataclass(frozen=True, repr=False)

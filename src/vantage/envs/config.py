@@ -8,7 +8,7 @@ from typing import Any
 from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, key, read_json_object
 from vantage.keys.given_fields import remembering_arguments
-from vantage.keys.stages import Stages, text_of
+from vantage.keys.stages import Stages
 from vantage.keys.suggestions import nearest
 
 OBS_KINDS = ("auto", "image", "vector", "codes", "set")
@@ -20,7 +20,8 @@ OBS_KINDS = ("auto", "image", "vector", "codes", "set")
 class EnvConfig:
     """Environments, observations and rewards."""
 
-    id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class")
+    id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class",
+                  open=True)
     num_envs: int = key(8, "environments, divided evenly among the processes; 0, with "
                            "hogwild and ray: envs_per_worker times num_workers",
                         low=0, high=100_000)
@@ -83,9 +84,6 @@ class EnvConfig:
                                high=10**6)
 
     def __post_init__(self) -> None:
-        given: Any = self.reset_options
-        if not isinstance(given, str | None):
-            object.__setattr__(self, "reset_options", text_of(given, name="reset_options"))
         check_fields(self)
         self.reset_stages  # noqa: B018  raises unless it is an object or a list of stages
         self.env_options  # noqa: B018  raises unless it is a JSON object

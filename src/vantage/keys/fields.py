@@ -18,6 +18,7 @@ from vantage.keys.import_paths import colon_form
 from vantage.keys.json_text import parse, short_repr
 from vantage.keys.objects import ObjectName, is_code, named
 from vantage.keys.other_libraries import POLICIES
+from vantage.keys.python_values import config_value
 from vantage.keys.schedules import Schedule, coefficient, parse_number
 from vantage.keys.suggestions import nearest
 from vantage.keys.type_hints import type_hints
@@ -46,8 +47,8 @@ def key(default: Any, help: str, *, choices: tuple[str, ...] = (), low: float | 
     """A field of a config dataclass: its default, its line in --help, and its allowed values.
 
     The bounds are inclusive and hold for every element of a list and every value of a schedule.
-    With `open`, the key also takes an import path module:Class. A `fixed` number of an algorithm
-    cannot be set between updates.
+    With `open`, the key also takes code: an import path module:Class, a class or an object. A
+    `fixed` number of an algorithm cannot be set between updates.
     """
     rules = {"help": help, "choices": choices, "low": low, "high": high, "open": open,
              "fixed": fixed}
@@ -57,16 +58,16 @@ def key(default: Any, help: str, *, choices: tuple[str, ...] = (), low: float | 
 def check_fields(instance: Any) -> None:
     """Convert the fields of a config dataclass to their types and check them.
 
-    Text, and fields of types that no key of Vantage has, stay as they are. ConfigError for the
-    first value that `key` does not allow.
+    Fields that `key` has not declared and that are text, or of a type that no key of Vantage has,
+    stay as they are. ConfigError for the first value that `key` does not allow.
     """
     kind = instance.__class__
     hints = type_hints(kind)
     for f in fields(instance):
         hint = hints[f.name]
         value = getattr(instance, f.name)
-        if _CONVERTED.issuperset(kinds_of(hint)):
-            converted = convert(f.name, value, hint)
+        if "help" in f.metadata or _CONVERTED.issuperset(kinds_of(hint)):
+            converted = convert_object(f.name, value, hint, f.metadata)
             if converted is not value:
                 object.__setattr__(instance, f.name, converted)
                 value = converted
@@ -125,6 +126,13 @@ def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
         return typed(value, hint)
     except (ValueError, ConfigError) as error:
         raise ConfigError(f"{source}: {name}={error}" if source else f"{name}={error}") from None
+
+
+def convert_object(name: str, value: Any, hint: Any, rules: Mapping[str, Any]) -> Any:
+    """As `convert`, also for the objects that a key with these `rules` takes."""
+    if Schedule not in kinds_of(hint):  # a coefficient may be a function
+        value = config_value(name, value, rules)
+    return convert(name, value, hint)
 
 
 def typed(value: Any, hint: Any) -> Any:

@@ -44,10 +44,9 @@ def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
                           "directory")
     if value is None and "none" in rules.get("choices", ()):
         return "none"
-    if isinstance(value, bool) and rules.get("choices"):
+    if isinstance(value, bool | None) and rules.get("choices"):
         return str(value)  # no choice has this name, so the error lists them
-    takes_code = rules.get("open") or name == "env"
-    if isinstance(value, _PLAIN) or hasattr(value, "__float__") or takes_code:
+    if isinstance(value, _PLAIN) or hasattr(value, "__float__") or rules.get("open"):
         return value
     title = getattr(value, "__name__", type(value).__name__)
     if name == "optimizer":

@@ -114,11 +114,9 @@ def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:
         if widths == [(size,) for size in sizes]:
             parts = np.concatenate([np.asarray(part) for part in parts], axis=-1)
     array = np.asarray(parts)
-    columns = array.size / batch
-    if columns != width:
-        shape = f"has {columns:g} columns" if columns.is_integer() else f"has shape {array.shape}"
-        raise ValueError(f"action_mask {shape}, the policy has {width} actions: give [{batch}, "
-                         f"{width}]")
+    if array.size != batch * width or (batch > 1 and len(array) != batch):
+        raise ValueError(f"action_mask has shape {array.shape}, the policy has {width} actions: "
+                         f"give [{batch}, {width}]")
     if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
         raise ValueError("action_mask has values other than 0 and 1; give 1 for allowed actions, 0 "
                          "for others")
