@@ -20,13 +20,14 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test reports lint docs dist bench chaos
+.PHONY: help setup train test integration reports lint docs dist bench chaos
 
 help:
 	@echo 'make train   train an agent, evaluate it and draw its curve: ALGO=$(ALGO) ENV=$(ENV) MINUTES=$(MINUTES)'
 	@echo '             ARGS adds flags: make train ENV=Breakout MINUTES=30 ARGS="--seed 1 --num-envs 32"'
 	@echo 'make setup   install Vantage and its tools in $(VENV); the other targets do so on first use'
 	@echo 'make test    run the tests, two at a time; ARGS="-k gae" picks some'
+	@echo 'make integration  run those of whole programs, several processes, learning and the docs'
 	@echo 'make reports run the tests of reported bugs, with the slow trainings that make test leaves out'
 	@echo 'make lint    check style (ruff), types (mypy) and the Dockerfile (hadolint)'
 	@echo 'make docs    build the documentation site in site/'
@@ -43,6 +44,9 @@ train: $(STAMP)
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
+
+integration: $(STAMP)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m 'integration and not slow' $(ARGS)
 
 reports: $(STAMP)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m '' tests/reports $(ARGS)

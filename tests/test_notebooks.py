@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 SHORTER = {"own_environment": {"10_000": "500", "2_000": "500", "episodes=50": "episodes=5"},
            "own_loss": {"20_000": "2_000"}}
 PICTURES = {"own_environment": "image/gif", "own_loss": "image/png"}
-pytestmark = pytest.mark.filterwarnings("ignore")  # of jupyter_client
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]  # jupyter_client warns
 
 
 def read(name: str) -> Any:

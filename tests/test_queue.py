@@ -21,6 +21,8 @@ import vantage
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.lock import locked
 
+pytestmark = pytest.mark.integration
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 # At the lowest priority the runs would wait for the tests beside them.
 PROGRAM = """

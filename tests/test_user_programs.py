@@ -14,6 +14,8 @@ from zygote import Command, call
 
 from vantage.runs.checkpoint import load_latest
 
+pytestmark = pytest.mark.integration
+
 CLASSES = """
 import sys
 import gymnasium as gym

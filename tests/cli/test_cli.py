@@ -25,6 +25,8 @@ from vantage.cli import main
 from vantage.errors import EnvError
 from vantage.runs.checkpoint import load_latest
 
+pytestmark = pytest.mark.integration
+
 CARTPOLE = ["train", "a2c", "--env", "CartPole-v1", "--seed", "0", "--threads", "1", "--no-tensorboard"]
 
 

@@ -15,6 +15,8 @@ from vantage.config.presets.systems import SYSTEMS
 from vantage.envs.make import make_environments
 from vantage.learning.config import OptimizerConfig
 
+pytestmark = pytest.mark.integration
+
 PAGE = (Path(__file__).parents[2] / "docs" / "systems.md").read_text(encoding="utf-8")
 OWN = {"pytorch-a2c": ("Pong", "Breakout", "vantage/Snake-v0"), "rl-a3c-pytorch": ("Pong", "Seaquest"),
        "a3c-continuous": ("BipedalWalker-v3", "BipedalWalkerHardcore-v3"),

@@ -25,6 +25,8 @@ import pytest
 from vantage.cli.arguments import read
 from vantage.cli.entry import COMMANDS
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r'(<!-- not run: [^>]+ -->\n+)?^( *)```(\w*)(?: title="([\w./]+)")?\n(.*?)^\2```$',

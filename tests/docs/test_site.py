@@ -15,6 +15,8 @@ from urllib.parse import unquote
 import pytest
 from browser import CHROMIUM, chromium
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 RANK = Path(__file__).with_name("rank.js")
 FOUND = {

@@ -14,6 +14,8 @@ from ale_py import AtariVectorEnv
 from vantage.envs.atari import forgets_games
 from vantage.errors import ConfigError
 
+pytestmark = pytest.mark.integration
+
 with warnings.catch_warnings():  # Box2D's SWIG types warn at import (2.3.10); as an error that kills the interpreter
     warnings.simplefilter("ignore")
     import Box2D  # noqa: F401

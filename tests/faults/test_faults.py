@@ -25,6 +25,8 @@ from systems import SYSTEMS, Laboratory, Undisturbed
 
 from vantage.cli import main
 
+pytestmark = pytest.mark.integration
+
 
 class Hook:
     """An audit hook cannot be removed: this one passes on to the fault of the command that runs."""

@@ -23,6 +23,8 @@ from vantage.runtimes.actor_learner import ActorLearner
 from vantage.tools.export import export
 from vantage.types import Rollout
 
+pytestmark = pytest.mark.integration
+
 SHORT: dict[str, Any] = {"env": "CartPole-v1", "num_envs": 4, "rollout_length": 16, "steps": 512, "hidden": "8",
                          "threads": 1, "tensorboard": False, "eval_every": 0, "log_every_seconds": 1000,
                          "curiosity": "rnd"}

@@ -24,6 +24,8 @@ from vantage.models.checks import check_inputs
 from vantage.models.config import PolicyConfig
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
+pytestmark = pytest.mark.integration
+
 KEYS: dict[str, Any] = {"env": "tiny:Hidden", "num_envs": 8, "rollout_length": 12, "hidden": "16", "threads": 1,
                         "eval_every": 0, "tensorboard": False, "separate": True, "optimizer": "adam"}
 PRIVATE = {"critic_obs": ("state",)}

@@ -25,6 +25,8 @@ from vantage.models.config import PolicyConfig
 from vantage.models.mlp_arrays import fits
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
+pytestmark = pytest.mark.integration
+
 KEYS: dict[str, Any] = {"env": "crowds:Crowd", "num_envs": 8, "rollout_length": 8, "hidden": "8", "threads": 1,
                         "eval_every": 0, "tensorboard": False, "separate": True}
 BOX, BITS = spaces.Box(-1, 1, (4, 3)), spaces.MultiBinary(4)

@@ -22,6 +22,8 @@ import vantage
 from vantage.errors import ConfigError
 from vantage.runs.checkpoint import load_latest
 
+pytestmark = pytest.mark.integration
+
 SHORT = ["--num-envs", "2", "--rollout-length", "4", "--steps", "64", "--hidden", "4", "--threads", "1",
          "--tensorboard", "false", "--eval-every", "64", "--eval-episodes", "2"]
 CALMLY = pytest.mark.timeout(120, method="thread")

@@ -27,6 +27,7 @@ def trained(algo: Any, env: Any, folder: Path, **keys: Any) -> Path:
     return folder / "run"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("algo", "env", "keys", "best"), [
     ("a2c", hybrid_envs.Panel, {}, 1.0), ("ppo", hybrid_envs.Panel, {"distribution": "squashed", "steps": 3_000}, 1.0),
     ("a3c", hybrid_envs.Lever, {"distribution": "beta", "num_workers": 2}, 4.0)], ids=["a2c", "ppo", "a3c"])

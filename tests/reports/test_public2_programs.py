@@ -21,6 +21,8 @@ import torch
 import vantage
 from vantage.config.config import Config
 
+pytestmark = pytest.mark.integration
+
 
 def config(algo: str = "ppo", env: str = "tiny:DelayedReward", **keys: Any) -> Config:
     values = {

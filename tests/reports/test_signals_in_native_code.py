@@ -20,6 +20,8 @@ from zygote import Command
 
 from vantage.runtimes import ray_guard
 
+pytestmark = pytest.mark.integration
+
 
 class Deadlocked(Misbehaving):
     """Says when it hangs in native code, from its 41st step on."""

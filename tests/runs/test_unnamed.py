@@ -16,6 +16,8 @@ from torch import nn
 import vantage
 from vantage.errors import ConfigError
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def code() -> dict[str, Any]:

@@ -30,6 +30,8 @@ from vantage.errors import ConfigError
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 
+pytestmark = pytest.mark.integration
+
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 0.2, "eval_every": 0}
 
 

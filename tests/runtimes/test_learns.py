@@ -12,6 +12,8 @@ import torch
 import vantage
 from vantage.agents.agent import Agent
 
+pytestmark = pytest.mark.integration
+
 FAST = {"num_envs": 8, "rollout_length": 4, "lr": "5e-3", "gamma": "0.95", "gae_lambda": "0.95",
         "entropy_coef": "0.01", "optimizer": "adam", "separate": False, "obs_norm": False,
         "reward_norm": False, "advantage_norm": False,

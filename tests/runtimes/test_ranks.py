@@ -28,6 +28,8 @@ from vantage.runtimes.ranks import Ranks
 from vantage.tools.bench import bench
 from vantage.types import Episode
 
+pytestmark = pytest.mark.integration
+
 PLAIN: dict[str, Any] = {
     "env": "CartPole-v1", "num_envs": 4, "num_workers": 2, "threads": 1, "tensorboard": False, "eval_every": 0,
     "log_every_seconds": 0.1, "rollout_length": 5}

@@ -33,7 +33,8 @@ from ray.cluster_utils import Cluster  # noqa: E402
 from vantage.runtimes import ray as ray_runtime  # noqa: E402
 from vantage.runtimes import ray_cluster  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray"),
+              pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,6 +23,8 @@ from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
 from vantage.types import Rollout
 
+pytestmark = pytest.mark.integration
+
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000}
 
 CARTPOLE: dict[str, Any] = {"env": "CartPole-v1", "eval_every": 0}

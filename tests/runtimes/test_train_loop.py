@@ -29,6 +29,8 @@ from vantage.runtimes.train_loop import updates
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.tools.curves import make_curve
 
+pytestmark = pytest.mark.integration
+
 
 def config(**options: Any) -> vantage.Config:
     return vantage.configure("a2c", **({"env": "CartPole-v1", "tensorboard": False, "eval_every": 100} | options))

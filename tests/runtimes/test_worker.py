@@ -23,6 +23,8 @@ from vantage.runtimes.hogwild import worker_main
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 
+pytestmark = pytest.mark.integration
+
 B = 2
 CONTEXT = multiprocessing.get_context("spawn")
 

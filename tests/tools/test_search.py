@@ -36,6 +36,8 @@ from vantage.tools.search.scheduler import retry_trial_of
 from vantage.tools.search.study import distinct, enqueue, load_study, open_storage, requeue
 from vantage.tools.search.worker import Worker, is_of_machine
 
+pytestmark = pytest.mark.integration
+
 SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs", "4", "--hidden", "8"]
 
 

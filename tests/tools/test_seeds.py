@@ -25,6 +25,8 @@ from vantage.tools import child_runs, seeds
 from vantage.tools.child_runs import ForeignRunError, share_cores, trusts
 from vantage.tools.scores import markdown_table, write_results
 
+pytestmark = pytest.mark.integration
+
 COMMAND = ["train", "a2c", "--env", "CartPole-v1", "--steps", "20k", "--seed", "3", "--seeds", "2", "--jobs", "2",
            "--threads", "1", "--no-tensorboard", "--eval-every", "0", "--hidden", "8", "--log-every-seconds", "0.01"]
 
