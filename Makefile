@@ -23,17 +23,17 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constr
 .PHONY: help setup train test integration reports lint docs dist bench chaos
 
 help:
-	@echo 'make train   train an agent, evaluate it and draw its curve: ALGO=$(ALGO) ENV=$(ENV) MINUTES=$(MINUTES)'
-	@echo '             ARGS adds flags: make train ENV=Breakout MINUTES=30 ARGS="--seed 1 --num-envs 32"'
-	@echo 'make setup   install Vantage and its tools in $(VENV); the other targets do so on first use'
-	@echo 'make test    run the tests, two at a time; ARGS="-k gae" picks some'
-	@echo 'make integration  run those of whole programs, several processes, learning and the docs'
-	@echo 'make reports run the tests of reported bugs, with the slow trainings that make test leaves out'
-	@echo 'make lint    check style (ruff), types (mypy) and the Dockerfile (hadolint)'
-	@echo 'make docs    build the documentation site in site/'
-	@echo 'make dist    build wheel and sdist in dist/, and try the wheel in an empty environment'
-	@echo 'make bench   compare the training speed with Stable-Baselines3 and PFRL, which it installs in $(VENV)'
-	@echo 'make chaos   make random faults on small trainings, two at a time, and judge them: MINUTES=30 SEED=$(SEED)'
+	@echo 'make train       train an agent, evaluate it and draw its curve: ALGO=$(ALGO) ENV=$(ENV) MINUTES=$(MINUTES)'
+	@echo '                 ARGS adds flags: make train ENV=Breakout MINUTES=30 ARGS="--seed 1 --num-envs 32"'
+	@echo 'make setup       install Vantage and its tools in $(VENV); the other targets do so on first use'
+	@echo 'make test        run the tests, two at a time; ARGS="-k gae" picks some'
+	@echo 'make integration run those of whole programs, several processes, learning and the docs'
+	@echo 'make reports     run the tests of reported bugs, with the slow trainings that make test leaves out'
+	@echo 'make lint        check style (ruff), types (mypy) and the Dockerfile (hadolint)'
+	@echo 'make docs        build the documentation site in site/'
+	@echo 'make dist        build wheel and sdist in dist/, and try the wheel in an empty environment'
+	@echo 'make bench       compare the training speed with Stable-Baselines3 and PFRL, which it installs in $(VENV)'
+	@echo 'make chaos       make random faults on small trainings, two at a time, and judge them: MINUTES=30 SEED=$(SEED)'
 	@echo 'PYTHON=python3.12 names the interpreter that $(VENV) is made from; now $(PYTHON)'
 
 setup: $(STAMP)
