@@ -35,6 +35,12 @@ _TAXI = {"reward_norm": False, "reward_scale": 0.1, "entropy_coef": "piecewise:0
          "rollout_length": 16, "steps": 400_000}
 _LAKE = {"reward_norm": False, "reward_scale": 10.0}
 
+_LANDER = {"num_envs": 8, "rollout_length": 64, "lr": "linear:7e-4:0", "value_coef": 2.0,
+           "reward_norm": False, "reward_scale": 0.02,
+           "gae_lambda": "piecewise:0=0.8,20%=0.85,35%=0.95,45%=1", "steps": 1_000_000}
+_ACER_LANDER = {"steps": 600_000, "gamma": 0.995, "reward_norm": True, "reward_scale": 1.0,
+                "lr": "linear:5e-4:0"}
+
 _EVERY = {
     "classic": Defaults(
         {**_VECTOR, "lr": "linear:1e-3:0", "steps": 300_000},
@@ -85,12 +91,15 @@ _EVERY = {
         {"num_envs": 16, "gae_lambda": 0.98, "entropy_coef": 0.01, "steps": 1_000_000},
         "measured with a2c, results/a2c-MountainCar-v0"),
     "LunarLander-v3": Defaults(
-        {"num_envs": 8, "rollout_length": 64, "lr": "linear:7e-4:0", "value_coef": 2.0,
-         "reward_norm": False, "reward_scale": 0.02,
-         "gae_lambda": "piecewise:0=0.8,20%=0.85,35%=0.95,45%=1", "steps": 1_000_000},
+        _LANDER,
         "measured over 1M steps, results/a2c-LunarLander-v3 and results/a3c-LunarLander-v3. "
         "gae_lambda starts low, because with long returns the policy first learns to hover. It "
         "rises once the policy lands, because the critic's bias would make it forget landing"),
+    "LunarLanderContinuous-v3": Defaults(
+        {**_LANDER, "gamma": 0.999, "distribution": "squashed",
+         "entropy_coef": "piecewise:0=0.01,80%=0"},
+        "compared with a2c on two seeds, results/log/control.md. With a Gaussian, a smaller "
+        "entropy bonus or a gamma of 0.99 the policy hovers"),
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured with a2c, results/a2c-Acrobot-v1"),
     "BipedalWalker-v3": Defaults(
         {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16,
@@ -149,8 +158,7 @@ _PPO = {
     "Acrobot-v1": Defaults({"steps": 300_000}, "measured on ten seeds, results/ppo-Acrobot-v1"),
     "LunarLander-v3": Defaults(_PPO_LANDER, "measured on ten seeds, results/ppo-LunarLander-v3"),
     "LunarLanderContinuous-v3": Defaults(
-        {**_PPO_LANDER, "reward_norm": False, "reward_scale": 0.02, "steps": 1_000_000,
-         "entropy_coef": 0.0},
+        {**_PPO_LANDER, "distribution": "gaussian", "entropy_coef": 0.0},
         "measured on ten seeds, results/ppo-LunarLanderContinuous-v3. With an entropy_coef of "
         "0.01 the deviation grows beyond the bounds, where it costs nothing"),
     "BipedalWalker-v3": Defaults(
@@ -198,10 +206,13 @@ _ACER = {
                             "measured, results/acer-Pendulum-v1"),
     "MountainCarContinuous-v0": Defaults({"distribution": "gaussian", "entropy_coef": 0.0},
                                          "compared on one seed, results/log/control.md"),
-    "LunarLander-v3": Defaults({"steps": 600_000, "gamma": 0.995, "reward_norm": True,
-                                "reward_scale": 1.0, "lr": "linear:5e-4:0"},
-                               "measured, results/acer-LunarLander-v3. With a learning rate of "
-                               "1e-3 some seeds land beside the pad and tip over"),
+    "LunarLander-v3": Defaults(
+        _ACER_LANDER,
+        "measured, results/acer-LunarLander-v3. With a learning rate of 1e-3 some seeds land "
+        "beside the pad and tip over"),
+    "LunarLanderContinuous-v3": Defaults(
+        {**_ACER_LANDER, "distribution": "gaussian", "entropy_coef": 0.0},
+        "compared on one seed, results/log/control.md"),
     "BipedalWalker-v3": Defaults({"memory": "none", "norm": "none", "log_std_init": 0.0},
                                  "measured, results/acer-BipedalWalker-v3"),
     "Pong": Defaults({"steps": 1_000_000, "frame_stack": 2,
