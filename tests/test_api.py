@@ -110,7 +110,7 @@ def test_instances_give_the_keys_that_were_given_to_them() -> None:
 
 @pytest.mark.parametrize(("groups", "keys", "says"), [
     ([vantage.RunConfig(seed=1)], {"seed": 2}, "seed is given twice"),
-    ([vantage.EnvConfig(id="Pong")], {}, "give the environment as env='Pong'"),
+    ([vantage.EnvConfig(id="Pong")], {}, "EnvConfig has id='Pong'; give the environment as env"),
     ([{"seed": 1}], {}, "is not a group of config keys"),
     ([vantage.Hogwild()], {}, "runtime=hogwild contradicts ppo")])
 def test_a_group_that_does_not_fit_is_refused(groups: list[Any], keys: dict[str, Any], says: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 import gymnasium as gym
 import pytest
@@ -21,6 +24,7 @@ from zygote import call
 import vantage
 from vantage.envs.make import make_single
 from vantage.errors import ConfigError
+from vantage.keys.fields import key
 from vantage.keys.objects import ObjectName, folder_name, source_text
 from vantage.runs.directory import directory_name
 
@@ -305,6 +309,29 @@ print(vantage.train("a3c", env="CartPole-v1", steps=64, num_workers=1, threads=1
 def test_a_group_of_keys_takes_the_objects_that_configure_takes(group: Any, name: str, given: Any, flat: str) -> None:
     config = vantage.configure("a2c", **{"env": Bandit, flat: given})
     assert getattr(group(**{name: given}), name) == config.flat()[flat]
+
+
+class Word(str, enum.Enum):  # noqa: UP042  whose str() is not its text
+    """A choice as an enum."""
+
+    RELU = "relu"
+
+
+@dataclass(frozen=True)
+class OwnFields(vantage.A2C):
+    """Has fields of types that no key of Vantage has."""
+
+    bins: int | str = key(3, "a number or auto")
+    target: float | str = key(0.5, "a number or auto")
+    word: str = key(Word.RELU, "an enum")
+    kind: Literal["mse", "huber"] = field(default="mse", metadata={"help": "a literal"})
+
+
+def test_fields_of_an_own_algorithm_keep_their_values_and_an_enum_is_its_text() -> None:
+    own = OwnFields()
+    assert (own.bins, own.target, own.word, own.kind) == (3, 0.5, Word.RELU, "mse")
+    assert vantage.PolicyConfig(activation=Word.RELU).activation == "relu"
+    assert vantage.EnvConfig(env_kwargs=MappingProxyType({"a": 1})).env_kwargs == '{"a": 1}'  # type: ignore[arg-type]
 
 
 def test_a_value_that_is_none_of_the_choices_is_refused_in_a_group_too() -> None:

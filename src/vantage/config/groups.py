@@ -31,8 +31,8 @@ def keys_of(group: Group) -> dict[str, Any]:
                           "vantage.PolicyConfig(frame_stack=4), or a key by name: frame_stack=4")
     values = given_fields(group)
     if "id" in values:
-        raise ConfigError(f"EnvConfig has id={values['id']!r}; give the environment as "
-                          f"env={values['id']!r}, and leave id out")
+        raise ConfigError(f"EnvConfig has id={values['id']!r}; give the environment as env, and "
+                          "leave id out")
     for name, kind in RUNTIMES.items():
         if type(group) is kind:
             values["runtime"] = name

@@ -58,15 +58,16 @@ def key(default: Any, help: str, *, choices: tuple[str, ...] = (), low: float | 
 def check_fields(instance: Any) -> None:
     """Convert the fields of a config dataclass to their types and check them.
 
-    Fields that `key` has not declared and that are text, or of a type that no key of Vantage has,
-    stay as they are. ConfigError for the first value that `key` does not allow.
+    In a user's class, text and fields of types that no key of Vantage has stay as they are.
+    ConfigError for the first value that `key` does not allow.
     """
     kind = instance.__class__
+    is_own = kind.__module__.startswith("vantage.")
     hints = type_hints(kind)
     for f in fields(instance):
         hint = hints[f.name]
         value = getattr(instance, f.name)
-        if "help" in f.metadata or _CONVERTED.issuperset(kinds_of(hint)):
+        if is_own or _CONVERTED.issuperset(kinds_of(hint)):
             converted = convert_object(f.name, value, hint, f.metadata)
             if converted is not value:
                 object.__setattr__(instance, f.name, converted)
@@ -281,11 +282,13 @@ def _list_or_number(value: Any, element: Any, kinds: tuple[Any, ...]) -> Any:
 def _as_text(value: Any) -> str:
     if isinstance(value, ObjectName):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)  # of an enum, its value
     if isinstance(value, Mapping):
         return json.dumps(value)
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
-    if isinstance(value, str | Integral | PathLike):
+    if isinstance(value, Integral | PathLike):
         return str(value)
     if value is None:
         raise TypeError

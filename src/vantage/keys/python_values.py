@@ -89,7 +89,7 @@ def _json_of(name: str, values: Mapping[Any, Any]) -> str:
             raise ConfigError(
                 f"{name}[{key!r}] has a {type(value).__name__}, which the JSON of a config "
                 f"cannot hold; {remedy}, and convert it in the environment") from None
-    return json.dumps(values, default=_plain_number)
+    return json.dumps(dict(values), default=_plain_number)
 
 
 def _plain_number(value: Any) -> Any:

@@ -84,9 +84,6 @@ class PolicyConfig:
                                        "best if there is one")
 
     def __post_init__(self) -> None:
-        given: object = self.critic_obs
-        if isinstance(given, list | tuple):
-            object.__setattr__(self, "critic_obs", ",".join(map(str, given)))
         check_fields(self)
         self.pixel_range  # noqa: B018  raises where it is no range
 
