@@ -20,7 +20,7 @@ from vantage.config.config import Config
 from vantage.config.flat import flatten, of_run
 from vantage.config.presets.systems import SYSTEMS
 from vantage.envs.ids import resolve_env
-from vantage.keys.fields import in_text
+from vantage.keys.typed_values import in_text
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 

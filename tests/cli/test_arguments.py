@@ -19,7 +19,8 @@ from vantage._host import extras
 from vantage.algorithms.a2c import A2C as A2CAlgorithm
 from vantage.cli import main
 from vantage.cli.stop_signals import Stop
-from vantage.keys.fields import key, plain
+from vantage.keys.fields import key
+from vantage.keys.typed_values import plain
 
 A2C = ["train", "a2c"]
 CARTPOLE = [*A2C, "--env", "CartPole-v1", "--threads", "1"]

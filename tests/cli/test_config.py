@@ -22,9 +22,9 @@ from vantage.config.config import Config
 from vantage.config.configure import configure
 from vantage.envs.make import make_environments
 from vantage.errors import ConfigError
-from vantage.keys.fields import plain
 from vantage.keys.objects import ObjectName
 from vantage.keys.schedules import Schedule, coefficient, parse_number
+from vantage.keys.typed_values import plain
 from vantage.models.config import PolicyConfig
 
 

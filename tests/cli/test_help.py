@@ -13,10 +13,10 @@ from vantage.cli import main
 from vantage.cli.entry import COMMANDS
 from vantage.config.config import Config
 from vantage.errors import ConfigError
-from vantage.keys.fields import in_text
 from vantage.keys.other_libraries import COMMANDS as OTHER_COMMANDS
 from vantage.keys.other_libraries import KEYS, LIBRARIES
 from vantage.keys.suggestions import suggestion
+from vantage.keys.typed_values import in_text
 
 
 def printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -11,7 +11,7 @@ import torch
 from vantage.algorithms.ppo import PPO
 from vantage.config.configure import configure
 from vantage.errors import ConfigError
-from vantage.keys.fields import typed
+from vantage.keys.typed_values import typed
 from vantage.models.config import PolicyConfig
 
 
@@ -26,7 +26,10 @@ from vantage.models.config import PolicyConfig
     ("hidden", torch.tensor([8]), (8,)),
     ("max_kl", np.float64(0.5), 0.5),
     ("action_subset", np.array([0, 1]), "0,1"),
-    ("distribution", np.str_("beta"), "beta")])
+    ("distribution", np.str_("beta"), "beta"),
+    ("device", torch.device("cpu"), "cpu"),
+    ("precision", torch.bfloat16, "bfloat16"),
+    ("env_kwargs", None, "{}")])
 def test_numbers_flags_and_lists_may_be_those_of_numpy_and_torch(key: str, given: Any, taken: Any) -> None:
     value = configure("ppo", env="CartPole-v1", **{key: given}).flat()[key]
     assert value == taken and type(value) is type(taken)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rollouts import begun
@@ -47,6 +48,20 @@ def test_an_estimate_may_add_tensors_of_more_axes() -> None:
 def test_a_loss_of_another_form_is_named(result: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=f"must return a scalar tensor and a mapping.*{says}"):
         check_loss(result, "mine:Mine")
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("step", "'step' cannot name a metric"), ("seconds", "'seconds' cannot name"), (3, "3 cannot name"),
+    ("eval/mean_reward", "Vantage writes itself; log yours under another name, such as 'my/mean_reward'"),
+    ("train/learning_rate", "Vantage writes itself")])
+def test_a_metric_of_a_loss_has_a_name_of_its_own(name: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=f"^the loss of algorithm=mine:Mine: .*{says}"):
+        check_loss((A.sum(), {name: A.sum()}), "mine:Mine")
+
+
+def test_a_loss_may_log_the_metrics_of_losses_and_numbers_of_numpy() -> None:
+    metrics = {"train/entropy": A.sum(), "train/x": np.float32(2), "my/y": 1}
+    assert check_loss((A.sum(), metrics), "mine:Mine")[1]["train/x"] == 2
 
 
 class Detached(PPO):

@@ -113,7 +113,8 @@ def test_masks_are_taken_as_info_has_them(tmp_path: Path) -> None:
     assert agent.act(obs, action_mask=info["action_mask"])[0].tolist() == [1, 2]
     batch = tuple(np.stack([part, part]) for part in info["action_mask"])
     assert agent.act(np.stack([obs, obs]), action_mask=batch)[0].tolist() == [[1, 2], [1, 2]]
-    for mask, says in ((np.full(5, np.nan), "other than 0 and 1"), (np.ones(3), "the policy has 5 actions")):
+    for mask, says in ((np.full(5, np.nan), "other than 0 and 1"), (np.ones(3), "the policy has 5 actions"),
+                       (np.zeros(5), r"allows none of \d actions")):
         with pytest.raises(ValueError, match=says):
             agent.act(obs, action_mask=mask)
 

@@ -12,7 +12,7 @@ import torch
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.runs.metric_names import INFO_PREFIXES, METRICS, NODE_PREFIXES, is_metric
+from vantage.keys.metric_names import INFO_PREFIXES, METRICS, NODE_PREFIXES, is_metric
 from vantage.runs.metrics import read_metrics
 
 SHORT: dict[str, Any] = {"env": "tiny:Bandit", "num_envs": 2, "rollout_length": 8, "hidden": [4], "steps": 96,

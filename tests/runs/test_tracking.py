@@ -20,7 +20,7 @@ from stopping import stop_after
 import vantage
 from vantage._host import extras
 from vantage.cli import main
-from vantage.keys.fields import plain
+from vantage.keys.typed_values import plain
 from vantage.runs import tracking
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics

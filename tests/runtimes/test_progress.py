@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vantage
-from vantage.runs.metric_names import numbers_of
+from vantage.runs.info_numbers import numbers_of
 from vantage.runtimes.progress import Advance, Progress
 from vantage.types import Episode
 

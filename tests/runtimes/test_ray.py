@@ -21,9 +21,9 @@ from zygote import Command
 
 import vantage
 from vantage.errors import ConfigError, EnvError, VantageError
+from vantage.keys.metric_names import is_metric
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory
-from vantage.runs.metric_names import is_metric
 from vantage.runs.metrics import read_metrics
 
 ray = pytest.importorskip("ray")

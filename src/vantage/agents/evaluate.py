@@ -35,8 +35,8 @@ from vantage.errors import ConfigError, for_reader
 from vantage.keys.call_words import answering
 from vantage.keys.objects import is_object, shown_name
 from vantage.learning.evaluation import play_games, result_of
-from vantage.runs.handed_over import ARGUMENTS, handed_over
-from vantage.runs.metric_names import SUCCESS, info_means, numbers_of
+from vantage.runs.handed_over import ARGUMENTS, handed_over, with_code_of
+from vantage.runs.info_numbers import SUCCESS, info_means, numbers_of
 from vantage.types import Episode
 
 log = logging.getLogger(__name__)
@@ -222,7 +222,8 @@ def load_player(run: str | Path | Agent, checkpoint: str | int, deterministic: b
             agent = replace(run, config=run.config.override(objects))
         check_has_env(agent, f"vantage.{call}(agent, ..., env=...)")
     else:
-        agent = load_for(call, run, checkpoint=checkpoint, trust=trust, objects=objects)
+        own = handed_over(**with_code_of(run, dict.fromkeys(ARGUMENTS.values())))
+        agent = load_for(call, run, checkpoint=checkpoint, trust=trust, objects=own | objects)
     check_sources(agent.config)
     return agent, agent.deterministic if deterministic is None else deterministic
 

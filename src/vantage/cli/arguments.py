@@ -22,9 +22,9 @@ from vantage.config.num_envs import merged
 from vantage.config.presets.games import env_of_preset
 from vantage.config.unknown_keys import check_known
 from vantage.errors import ConfigError
-from vantage.keys.fields import kinds_of
 from vantage.keys.objects import is_code
 from vantage.keys.suggestions import MOST_UNKNOWN, listed, suggestion
+from vantage.keys.typed_values import kinds_of
 
 _NOT_GIVEN = "\0"
 """Stands for a flag that is absent; no argument of a process contains it."""

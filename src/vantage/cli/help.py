@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
-from dataclasses import field, fields, make_dataclass
+from dataclasses import field, make_dataclass
 from textwrap import fill
 from typing import Annotated, Any, NoReturn, get_origin
 
@@ -13,8 +13,9 @@ from tyro.conf import FlagConversionOff, arg
 from vantage.cli.parsing import first_line, parse
 from vantage.config.config import Config
 from vantage.config.flat import GROUPS
-from vantage.keys.fields import in_text, kinds_of
+from vantage.keys.given_fields import arguments_of
 from vantage.keys.type_hints import type_hints
+from vantage.keys.typed_values import in_text, kinds_of
 
 _EXPLAINED = frozenset({
     "num_envs", "env_kwargs", "network", "memory", "frame_stack", "init_from", "optimizer", "lr",
@@ -59,7 +60,7 @@ def _group(part: Any) -> type:
     """A class of one group's keys without checks, whose defaults are the values in `part`."""
     hints = type_hints(part.__class__)
     keys = []
-    for f in fields(part):
+    for f in arguments_of(type(part)):
         if f.name == "id":
             continue
         hint = hints[f.name]

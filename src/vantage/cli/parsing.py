@@ -18,8 +18,8 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 
 from vantage.config.config import Config
 from vantage.errors import ConfigError
-from vantage.keys.fields import in_text, kinds_of, typed
 from vantage.keys.schedules import Schedule
+from vantage.keys.typed_values import in_text, kinds_of, typed
 
 if TYPE_CHECKING:
     from tyro._arguments import ArgumentDefinition

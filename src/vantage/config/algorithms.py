@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from copy import deepcopy
-from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
+from dataclasses import MISSING, field, is_dataclass, make_dataclass
 from functools import partial
 from keyword import iskeyword
 from typing import Any
@@ -15,8 +17,11 @@ from vantage.algorithms.interface import Needs
 from vantage.algorithms.ppo import PPO
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.errors import ConfigError
-from vantage.keys.given_fields import given_fields
+from vantage.keys.fields import convert_object
+from vantage.keys.given_fields import arguments_of, default_of, given_fields, is_same
 from vantage.keys.import_paths import load_class
+from vantage.keys.type_hints import type_hints
+from vantage.keys.typed_values import plain, typed
 
 RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {
     "sync": Sync, "hogwild": Hogwild, "ray": Ray}
@@ -74,14 +79,52 @@ def load_algorithm(algo: str, taken: Collection[str]) -> type[Any]:
         raise ConfigError(
             f"algorithm={algo} is not an algorithm: it lacks {', '.join(missing)}; write a frozen "
             "dataclass with gamma, needs and loss, as vantage.algorithms.interface describes")
-    for f in fields(kind):
+    for f in arguments_of(kind):
         if f.name in taken:
             raise ConfigError(f"algorithm={algo} has a field {f.name}, which is the name of "
                               "another key; rename it")
         if f.default is MISSING and f.default_factory is MISSING:
             raise ConfigError(f"algorithm={algo} has a field {f.name} without a default; "
                               "give it one")
+    _check_defaults(algo, kind)
     return kind
+
+
+def _check_defaults(algo: str, kind: type[Any]) -> None:
+    """ConfigError for a field that __post_init__ sets: it would not follow those it depends on."""
+    body = defaults_of_body(kind)
+    instance = kind(**body)
+    hints = type_hints(instance.__class__)
+    for f in arguments_of(kind):
+        value = getattr(instance, f.name)
+        default = body.get(f.name, default_of(f))
+        with suppress(ConfigError, ValueError):
+            value, default = (convert_object(f.name, each, hints[f.name], f.metadata)
+                              for each in (value, default))
+        if not is_same(value, default):
+            raise ConfigError(
+                f"algorithm={algo} sets its field {f.name} itself, to {value!r:.60} instead of "
+                f"{default!r:.60}; make that a property or a field(init=False), so that it follows "
+                "other fields when these change")
+
+
+def check_kept(algo: str, algorithm: Any) -> None:
+    """ConfigError for a field of a user's algorithm that config.json cannot hold as it is."""
+    kind = algorithm.__class__
+    if kind.__module__.startswith("vantage."):
+        return
+    hints = type_hints(kind)
+    for f in arguments_of(kind):
+        value = getattr(algorithm, f.name)
+        try:
+            kept = typed(json.loads(json.dumps(plain(value))), hints[f.name])
+        except (TypeError, ValueError, ConfigError):
+            kept = None
+        if not is_same(kept, value):
+            raise ConfigError(
+                f"algorithm={algo} has the field {f.name}={value!r:.60}, which config.json cannot "
+                "hold; give it numbers, texts, lists, and mappings of texts, or take it out of the "
+                "fields: an attribute without annotation is none")
 
 
 def defaults_of_body(kind: type[Any]) -> dict[str, Any]:
@@ -91,7 +134,7 @@ def defaults_of_body(kind: type[Any]) -> dict[str, Any]:
     """
     if not _NAMES.keys() & {*kind.__mro__}:
         return {}
-    names = {f.name for f in fields(kind)}
+    names = {f.name for f in arguments_of(kind)}
     defaults: dict[str, Any] = {}
     for each in reversed(kind.__mro__[:-1]):
         if each not in _NAMES:

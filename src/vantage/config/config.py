@@ -16,6 +16,7 @@ from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
 from vantage.config.algorithms import (
     ALGORITHMS,
     RUNTIMES,
+    check_kept,
     defaults_of_body,
     load_algorithm,
     without_loss,
@@ -24,15 +25,16 @@ from vantage.config.flat import CORE, FLAT_NAMES, GROUPS, flatten, of_run
 from vantage.config.num_envs import with_one_number
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Ray, Sync
-from vantage.config.unknown_keys import check_known, why_no_attribute
+from vantage.config.unknown_keys import check_known, why_no_attribute, without_former
 from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
-from vantage.keys.fields import check_fields, convert_object, kinds_of, plain, read_json_object
-from vantage.keys.given_fields import changed_fields
+from vantage.keys.fields import check_fields, convert_object, read_json_object
+from vantage.keys.given_fields import arguments_of, changed_fields
 from vantage.keys.import_paths import load_class
 from vantage.keys.objects import ObjectName, is_object, pack, shown_name, unpack
 from vantage.keys.schedules import Schedule, value_at
 from vantage.keys.type_hints import type_hints
+from vantage.keys.typed_values import kinds_of, plain
 from vantage.learning.config import CloningConfig, ExplorationConfig, OptimizerConfig
 from vantage.models.config import PolicyConfig
 
@@ -79,6 +81,7 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self.algorithm)  # a user's own class may not do this itself
+        check_kept(self.algo, self.algorithm)
 
     def __repr__(self) -> str:
         return f"<Config {self.setting}: {self.run.steps:,} steps, seed {self.run.seed}>"
@@ -174,17 +177,18 @@ class Config:
         groups: dict[str, dict[str, Any]] = {}
         for group in GROUPS:
             part = getattr(self, group)
-            groups[group] = {f.name: plain(getattr(part, f.name)) for f in fields(part)}
+            groups[group] = {f.name: plain(getattr(part, f.name))
+                             for f in arguments_of(type(part))}
         groups["runtime"] = {"kind": self.runtime_name, **groups["runtime"]}
         return json.dumps({"algo": self.algo, **groups}, indent=2)
 
     @classmethod
-    def from_json(cls, text: str, *, source: str,
-                  objects: Mapping[str, Any] | None = None) -> Config:
+    def from_json(cls, text: str, *, source: str, objects: Mapping[str, Any] | None = None,
+                  trains: bool = True) -> Config:
         """The config that `to_json` wrote; `source` names it in the message of a ConfigError.
 
         If `algo` is an import path, its module is imported. `objects`, by flat key, replace the
-        names in the text.
+        names in the text. Unless it `trains`, a user's algorithm may have lost fields since.
         """
         groups = read_json_object(text, source=source)
         values = flatten(groups, source=source) | dict(objects or {})
@@ -195,6 +199,8 @@ class Config:
             config = cls(algo=algo, algorithm=without_loss(algo, groups.get("algorithm")))
         else:
             config = cls.of(algo)
+        if not trains:
+            values = without_former(config, values, groups.get("algorithm"))
         return config.override(of_run(values), source=source)
 
     def override(self, values: Mapping[str, Any], *, source: str = "") -> Config:
@@ -273,7 +279,7 @@ class Config:
         for group in GROUPS:
             part = getattr(self, group)
             hints = type_hints(part.__class__)
-            for f in fields(part):
+            for f in arguments_of(type(part)):
                 name = FLAT_NAMES.get((group, f.name), f.name)
                 keys[name] = Key(group, f.name, hints[f.name], f.metadata)
         return keys

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from vantage.config.config import Config
 from vantage.envs.ids import is_atari
 from vantage.errors import ConfigError
-from vantage.keys.fields import in_short
 from vantage.keys.objects import is_code
+from vantage.keys.typed_values import in_short
 from vantage.models.config import PolicyConfig
 
 

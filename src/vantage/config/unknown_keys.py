@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vantage.config.algorithms import ALGORITHMS, RUNTIMES, runtimes_of
 from vantage.config.flat import GROUPS
@@ -14,6 +15,8 @@ from vantage.keys.suggestions import MOST_UNKNOWN, listed, suggestion
 if TYPE_CHECKING:
     from vantage.config.config import Config
 
+log = logging.getLogger(__name__)
+
 
 def check_known(config: Config, names: Iterable[str]) -> None:
     """ConfigError that says why each of `names` that the config lacks is unknown."""
@@ -22,6 +25,24 @@ def check_known(config: Config, names: Iterable[str]) -> None:
     if unknown:
         reasons = [_why_unknown(config, name) for name in unknown[:MOST_UNKNOWN]]
         raise ConfigError(listed(reasons, len(unknown)))
+
+
+def without_former(config: Config, values: Mapping[str, Any], saved: object) -> dict[str, Any]:
+    """`values` without those of `saved` that a user's class no longer has or takes, as it acts.
+
+    `saved` are the hyperparameters of the algorithm in a file. A warning names those left out.
+    """
+    keys = config.flat_keys()
+    former = []
+    for name in saved if config.algo not in ALGORITHMS and isinstance(saved, Mapping) else ():
+        try:
+            keys[name].convert(name, values[name])
+        except (KeyError, ConfigError):
+            former.append(name)
+    if former:
+        log.warning(f"algorithm={config.algo} has changed since the run: it no longer takes "
+                    + ", ".join(f"{name}={values.get(name)!r:.40}" for name in former))
+    return {name: value for name, value in values.items() if name not in former}
 
 
 def _why_unknown(config: Config, name: str) -> str:
@@ -42,6 +63,8 @@ def _why_unknown(config: Config, name: str) -> str:
         return (f"{name} is an attribute of {kind.__name__} and not a field; put "
                 "@dataclass(frozen=True) on the class")
     near = suggestion(name, [*config.every_key(), *config.flat_keys(), *GROUPS])
+    if name == "algorithm":
+        near = "; did you mean algo?"
     if name in ("run", "root"):
         near = (f"; give --{name} on the command line" if runs_command() else
                 "; it is an argument of vantage.train and vantage.Trainer, and not of a config")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
 Kind = TypeVar("Kind", bound=type)
@@ -13,7 +13,7 @@ _NAMES = "_names_of_given_fields"
 def remembering_arguments(kind: Kind) -> Kind:
     """Decorate a dataclass: `given_fields` counts its arguments, whatever their values are."""
     init = kind.__init__  # type: ignore[misc]
-    names = [f.name for f in fields(kind) if f.init]
+    names = [f.name for f in arguments_of(kind)]
 
     @functools.wraps(init)
     def remembering(self: Any, *args: Any, **values: Any) -> None:
@@ -43,10 +43,27 @@ def given_names(instance: Any) -> set[str]:
 
 def changed_fields(instance: Any) -> dict[str, Any]:
     """The fields of a dataclass instance that differ from their defaults."""
-    values = {}
-    for f in fields(instance):
-        default = f.default if f.default_factory is MISSING else f.default_factory()
-        value = getattr(instance, f.name)
-        if value != default:
-            values[f.name] = value
-    return values
+    return {f.name: getattr(instance, f.name) for f in arguments_of(type(instance))
+            if not _is_equal(getattr(instance, f.name), default_of(f))}
+
+
+def arguments_of(kind: type[Any]) -> list[Field[Any]]:
+    """The fields of a dataclass that are arguments: a field(init=False) follows from others."""
+    return [f for f in fields(kind) if f.init]
+
+
+def default_of(field: Field[Any]) -> Any:
+    """The default of a field, from its factory if it has one."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def is_same(value: Any, other: Any) -> bool:
+    """Whether both are equal and of one type."""
+    return type(value) is type(other) and _is_equal(value, other)
+
+
+def _is_equal(value: Any, other: Any) -> bool:
+    try:
+        return bool(value == other)
+    except Exception:  # arrays compare their elements
+        return repr(value) == repr(other)

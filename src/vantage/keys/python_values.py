@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from enum import Enum
 from numbers import Integral
 from os import PathLike
 from typing import Any
@@ -15,7 +16,7 @@ from vantage.errors import ConfigError
 from vantage.keys.objects import ObjectName
 from vantage.keys.stages import text_of
 
-_PLAIN = (str, Integral, PathLike, Mapping, list, tuple, type(None))
+_PLAIN = (str, Integral, PathLike, Mapping, list, tuple, Enum, type(None))
 
 
 def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
@@ -25,6 +26,10 @@ def config_value(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
     """
     if name == "env_kwargs" and isinstance(value, Mapping):
         return _json_of(name, value)
+    if name in ("env_kwargs", "reset_options") and value is None:
+        return "{}"
+    if name in ("device", "precision") and type(value).__module__ == "torch":
+        return str(value).removeprefix("torch.")
     if name == "demonstrations" and isinstance(value, list | tuple):
         return ObjectName(f"<{len(value)} episodes>", value)
     if name == "reset_options" and not isinstance(value, str | None):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from vantage.envs.actions import action_space
 from vantage.envs.agent_spaces import OBSERVATION
+from vantage.envs.descriptions import shown
 from vantage.envs.interface import MASK
 from vantage.envs.masks import flat
 from vantage.specs import is_part
@@ -97,7 +98,8 @@ def without_mask(obs: Any, mask: Any, spec: EnvSpec) -> tuple[Any, Any]:
 def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:
     """An action mask [B, A] bool, also of a tuple with one array for each component of the action.
 
-    ValueError if one is missing, has another shape, or holds numbers other than 0 and 1.
+    ValueError if one is missing, has another shape, holds numbers other than 0 and 1, or allows no
+    action.
     """
     sizes = spec.action.sizes
     width = sum(sizes)
@@ -120,4 +122,9 @@ def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:
     if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
         raise ValueError("action_mask has values other than 0 and 1; give 1 for allowed actions, 0 "
                          "for others")
-    return torch.from_numpy(array.reshape(batch, width).astype(bool))
+    allowed = array.reshape(batch, width).astype(bool)
+    for part in np.split(allowed, np.cumsum(sizes)[:-1], axis=1):
+        if not part.any(axis=1).all():
+            raise ValueError(f"action_mask is {shown(mask)}, which allows none of {part.shape[1]} actions; "
+                             "give 1 for those that are allowed")
+    return torch.from_numpy(allowed)

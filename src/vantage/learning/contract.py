@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vantage.errors import ConfigError
+from vantage.keys.metric_names import check_of_loss
 
 
 def check_loss(result: Any, algo: str) -> tuple[Tensor, Mapping[str, Tensor]]:
     """The loss [] and its metrics [] by name; numbers among the metrics become tensors.
 
-    Raises ConfigError for anything else.
+    Raises ConfigError for anything else, and for the name of a metric that Vantage writes itself.
     """
     start = (f"the loss of algorithm={algo} must return a scalar tensor and a mapping of names to "
              "scalar tensors to log")
@@ -27,10 +29,15 @@ def check_loss(result: Any, algo: str) -> tuple[Tensor, Mapping[str, Tensor]]:
         raise ConfigError(f"{start}; the second of its results is {_in_words(metrics)}")
     checked = {}
     for name, value in metrics.items():
-        if isinstance(value, int | float):
+        try:
+            check_of_loss(name)
+        except ConfigError as error:
+            raise ConfigError(f"the loss of algorithm={algo}: {error}") from None
+        if isinstance(value, int | float | np.number):
             value = torch.tensor(float(value))
         if not isinstance(value, Tensor) or value.dim():
-            raise ConfigError(f"{start}; {name!r} is {_in_words(value)}: log its mean")
+            remedy = ": log its mean" if isinstance(value, Tensor) else ""
+            raise ConfigError(f"{start}; {name!r} is {_in_words(value)}{remedy}")
         checked[name] = value
     return loss, checked
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from vantage.errors import ConfigError
-from vantage.keys.fields import in_text
 from vantage.keys.objects import is_code
+from vantage.keys.typed_values import in_text
 from vantage.models.config import PolicyConfig
 from vantage.specs import is_part
 from vantage.types import EnvSpec

@@ -15,8 +15,8 @@ from torch import Tensor
 from vantage._host.system import shortage
 from vantage.config.config import Config
 from vantage.errors import CheckpointError, ConfigError
-from vantage.keys.fields import in_text
 from vantage.keys.objects import is_code
+from vantage.keys.typed_values import in_text
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.config import PolicyConfig
 from vantage.models.value_norm import with_value_norm

@@ -20,7 +20,7 @@ from typing import Any
 from vantage.config.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.keys.fields import read_json_object
-from vantage.keys.objects import folder_name
+from vantage.keys.objects import folder_name, is_code
 from vantage.runs.files import read_text, working_directory, write_atomically
 from vantage.runs.handed_over import (
     changed_code,
@@ -127,8 +127,12 @@ class RunDirectory:
         remedy = other_version(meta.get("versions"))
         if "algo" in objects:
             remedy = "hand over the algorithm that the run was trained with, or leave algorithm= out"
+        elif is_code(str(values.get("algo"))) and not remedy:
+            remedy = ("restore what the class of its algorithm had when it was trained, or begin a "
+                      f"new run with init_from={str(path)!r}")
         with reading(source, remedy):
-            asked = Config.from_json(text, source=str(source), objects=replacing(objects))
+            asked = Config.from_json(text, source=str(source), objects=replacing(objects),
+                                     trains=trains)
         check_objects(asked, objects, path, call)
         if damage and runs_code:
             log.warning(f"{damage}; who wrote the run, with which versions and on what device, is "

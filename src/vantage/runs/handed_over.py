@@ -15,10 +15,11 @@ from vantage.config.code_digest import code_digest, has_changed
 from vantage.config.config import Config
 from vantage.config.flat import flatten
 from vantage.errors import ConfigError, runs_command
-from vantage.keys.fields import convert, in_short, read_json_object
+from vantage.keys.fields import convert, read_json_object
 from vantage.keys.import_paths import load_class
 from vantage.keys.object_digest import digest
 from vantage.keys.objects import ObjectName, is_code, is_object, source_text
+from vantage.keys.typed_values import in_short
 from vantage.runs.files import read_text
 
 ARGUMENTS: Mapping[str, str] = {

@@ -22,7 +22,8 @@ from typing import Any, Protocol
 
 from vantage.config.config import Config
 from vantage.errors import ConfigError
-from vantage.keys.fields import plain, read_json_object
+from vantage.keys.fields import read_json_object
+from vantage.keys.typed_values import plain
 from vantage.runs.files import read_text, write_atomically
 
 log = logging.getLogger(__name__)

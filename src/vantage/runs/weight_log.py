@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vantage.config.config import Config
-from vantage.keys.fields import in_text
+from vantage.keys.typed_values import in_text
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.metrics import MetricWriter
 from vantage.types import Obs

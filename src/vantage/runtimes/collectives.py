@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
@@ -135,6 +136,8 @@ def join(store: Path | None = None, rank: int = -1, size: int = -1) -> None:
             # The threads of gloo work for microseconds and should not wait for those that compute.
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
             stack.callback(os.sched_setscheduler, 0, os.SCHED_BATCH, os.sched_param(0))
+        # torch's begins each line of a traceback with [rank0], also after training.
+        stack.callback(setattr, sys, "excepthook", sys.excepthook)
         if store is None:
             dist.init_process_group("gloo", timeout=_NEVER)
             return

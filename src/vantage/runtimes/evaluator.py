@@ -20,7 +20,7 @@ from vantage.envs.interface import LONGEST_GAME
 from vantage.envs.make import make_environments
 from vantage.learning.evaluation import play_games
 from vantage.models.actor_critic import ActorCritic
-from vantage.runs.metric_names import info_metrics, numbers_of
+from vantage.runs.info_numbers import info_metrics, numbers_of
 from vantage.types import Episode
 
 STREAM = 1

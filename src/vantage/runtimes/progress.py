@@ -16,7 +16,7 @@ from typing import Any
 from vantage.config.config import Config
 from vantage.envs.interface import LONGEST_GAME
 from vantage.learning.adaptive_rate import APPROX_KL
-from vantage.runs.metric_names import SuccessNote, info_metrics, numbers_of
+from vantage.runs.info_numbers import SuccessNote, info_metrics, numbers_of
 from vantage.runs.validation import COUNTERS, FLAGS
 from vantage.runtimes.steps import no_end_in_training
 from vantage.types import Episode

@@ -13,7 +13,7 @@ from torch import Tensor
 from vantage.learning.cloning import Cloning
 from vantage.learning.learner import Learner
 from vantage.learning.learner_state import load_tensors
-from vantage.runs.metric_names import numbers_of
+from vantage.runs.info_numbers import numbers_of
 from vantage.runtimes import collectives
 from vantage.runtimes.acting_state import acting_tensors, restore_acting
 from vantage.runtimes.actor_learner import ActorLearner

@@ -21,10 +21,10 @@ from vantage.config.config import Config
 from vantage.config.configure import Env
 from vantage.config.groups import Group
 from vantage.errors import ConfigError
+from vantage.keys.metric_names import check_free
 from vantage.keys.objects import shown_name
 from vantage.runs.checkpoint import path_of
 from vantage.runs.handed_over import run_of, with_code_of
-from vantage.runs.metric_names import check_free
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.session import Session
 from vantage.runtimes.settable import checked_values, value_now, why_unknown
@@ -182,7 +182,7 @@ class Trainer:
         check_free(name, self._recorder.progress.logged if self.has_run else ())
         try:
             number = float(value.item() if isinstance(value, np.ndarray) else value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ConfigError(f"the value of {name} is {value!r:.100}; give a number") from None
         if self.status == "done":
             return

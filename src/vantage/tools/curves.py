@@ -15,9 +15,10 @@ from vantage.config.config import Config
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Sync
 from vantage.errors import ConfigError
-from vantage.keys.fields import in_short
+from vantage.keys.metric_names import is_metric
 from vantage.keys.suggestions import nearest
-from vantage.runs.metric_names import SUCCESS, is_metric
+from vantage.keys.typed_values import in_short
+from vantage.runs.info_numbers import SUCCESS
 
 Axis = Literal["steps", "minutes", "frames"]
 """Quantity on the x axis of a curve."""

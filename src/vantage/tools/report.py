@@ -17,11 +17,11 @@ from vantage.agents.agent import Agent
 from vantage.agents.evaluate import Evaluation, evaluate
 from vantage.config.config import Config
 from vantage.errors import VantageError
-from vantage.keys.fields import in_short
+from vantage.keys.typed_values import in_short
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over, run_of, with_code_of
-from vantage.runs.metric_names import SUCCESS, info_means
+from vantage.runs.info_numbers import SUCCESS, info_means
 from vantage.runs.metrics import FILE_NAME, read_metrics
 from vantage.runs.mirror import URL, URL_SIGNATURE
 from vantage.runs.trust import SIGNATURE

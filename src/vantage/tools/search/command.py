@@ -17,9 +17,10 @@ from vantage.config.config import Config, Key
 from vantage.config.configure import Env, joined
 from vantage.config.flat import of_run
 from vantage.errors import ConfigError
-from vantage.keys.fields import convert, plain
+from vantage.keys.fields import convert
 from vantage.keys.json_text import parse
 from vantage.keys.objects import importable, is_code, target_of
+from vantage.keys.typed_values import plain
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
 from vantage.runs.meta import read_object

@@ -17,9 +17,10 @@ from vantage.config.config import Config
 from vantage.config.configure import with_defaults
 from vantage.config.unknown_keys import where_keys_are
 from vantage.errors import ConfigError
-from vantage.keys.fields import convert, in_text, kinds_of, plain, read_json_object
+from vantage.keys.fields import convert, read_json_object
 from vantage.keys.schedules import Schedule
 from vantage.keys.suggestions import suggestion
+from vantage.keys.typed_values import in_text, kinds_of, plain
 from vantage.runs.files import read_small
 from vantage.runtimes.training import check
 from vantage.tools.search.options import MOST, Options

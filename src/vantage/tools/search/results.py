@@ -19,7 +19,7 @@ from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
 from vantage.errors import ConfigError
-from vantage.keys.fields import plain
+from vantage.keys.typed_values import plain
 from vantage.runs.files import write_atomically
 from vantage.runs.trust import SIGNATURE, signature
 from vantage.tools.plot import plot
