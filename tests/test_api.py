@@ -118,6 +118,12 @@ def test_a_group_that_does_not_fit_is_refused(groups: list[Any], keys: dict[str,
         vantage.configure("ppo", *groups, env="CartPole-v1", **keys)
 
 
+@pytest.mark.parametrize("call", [vantage.train, vantage.configure, vantage.Trainer])
+def test_keys_in_place_of_the_algorithm_are_refused(call: Any) -> None:
+    with pytest.raises(ConfigError, match="algorithm is a mapping of algo, lr; give its name or class, and keys"):
+        call({"algo": "ppo", "lr": 1e-3}, env="CartPole-v1")
+
+
 def test_a_trainer_takes_groups_but_not_beside_a_config(tmp_path: Path) -> None:
     small = [vantage.RunConfig(steps=40, tensorboard=False), vantage.EnvConfig(num_envs=2)]
     with vantage.Trainer("a2c", *small, env="CartPole-v1", threads=1, run=tmp_path / "run") as trainer:

@@ -40,7 +40,14 @@ _NAMES: Mapping[type[Any], str] = {kind: kind.__name__.lower() for kind, _ in AL
 
 
 def name_and_values(algorithm: Any) -> tuple[Any, dict[str, Any]]:
-    """The name or class of an algorithm, and the fields that were given to an instance."""
+    """The name or class of an algorithm, and the fields that were given to an instance.
+
+    ConfigError for a mapping of keys.
+    """
+    if isinstance(algorithm, Mapping):
+        raise ConfigError(f"algorithm is a mapping of {', '.join(map(str, algorithm)):.80}; give "
+                          "its name or class, and keys as keyword arguments, such as "
+                          "vantage.train('ppo', lr=1e-3)")
     if is_dataclass(algorithm) and not isinstance(algorithm, type):
         kind = type(algorithm)
         return _NAMES.get(kind, kind), given_fields(algorithm)
