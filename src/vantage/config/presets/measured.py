@@ -89,7 +89,8 @@ _EVERY = {
         "most seeds end beyond the bounds, at full torque in every step"),
     "MountainCar-v0": Defaults(
         {"num_envs": 16, "gae_lambda": 0.98, "entropy_coef": 0.01, "steps": 1_000_000},
-        "measured, results/a2c-MountainCar-v0 and results/a3c-MountainCar-v0"),
+        "measured, results/a2c-MountainCar-v0, results/a3c-MountainCar-v0 and "
+        "results/ppo-MountainCar-v0"),
     "LunarLander-v3": Defaults(
         _LANDER,
         "measured over 1M steps, results/a2c-LunarLander-v3 and results/a3c-LunarLander-v3. "
