@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import enum
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import random
 from typing import Any, Final, Literal, NewType
 
 import numpy as np
 import pytest
 
 import vantage
+from vantage.config.algorithms import check_kept
 from vantage.config.config import Config
 from vantage.errors import ConfigError
+from vantage.keys.fields import key
 
 Count = NewType("Count", int)
 
@@ -76,7 +80,8 @@ def test_the_first_training_and_a_resumed_one_have_the_same_default() -> None:
 @pytest.mark.parametrize(("name", "text", "value"), [
     ("target", "0.5", 0.5), ("target", "auto", "auto"), ("bins", "3", 3), ("mode", "b", "b"), ("mode", "3", 3),
     ("colour", "red", Colour.RED), ("colour", "2", Colour.BLUE), ("pair", "c,1", ("c", 1.0)),
-    ("by_number", '{"1": 2.0}', {1: 2.0})])
+    ("by_number", '{"1": 2.0}', {1: 2.0}),
+    ("bins", "007", "007"), ("target", "1e3", "1e3"), ("colour", "BLUE", Colour.BLUE)])
 def test_text_of_a_flag_becomes_the_first_type_that_takes_it(name: str, text: str, value: Any) -> None:
     taken = getattr(vantage.configure(Own, env="CartPole-v1", **{name: text}).algorithm, name)
     assert taken == value and type(taken) is type(value)
@@ -103,8 +108,44 @@ def test_what_a_field_follows_changes_it() -> None:
 def test_a_value_that_a_file_cannot_hold_is_refused_before_the_training(hint: Any, make: Any) -> None:
     body = {"__annotations__": {"extra": hint}, "extra": field(default_factory=make)}
     kind = dataclass(frozen=True)(type("Bad", (vantage.PPO,), body))
-    with pytest.raises(ConfigError, match=r"has the field extra=.*, which config\.json cannot hold"):
+    with pytest.raises(ConfigError, match=r"has the field extra=.*, which config\.json cannot give back as "):
         vantage.configure(kind, env="CartPole-v1")
+
+
+@dataclass(frozen=True)
+class Open(vantage.PPO):
+    """Takes code in a field, has a default that is another each time, and a list for a missing one."""
+
+    net: str = key("cnn", "a network", choices=("cnn",), open=True)
+    number: float = field(default_factory=random)
+    weights: list[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weights is None:
+            object.__setattr__(self, "weights", [1.0])
+
+
+def test_code_and_defaults_of_ones_own_making_are_kept() -> None:
+    def build(shape: Any) -> Any:
+        return shape
+
+    algorithm: Any = vantage.configure(Open, env="CartPole-v1", net=build).algorithm
+    assert algorithm.net.target is build and algorithm.weights == [1.0] and 0 <= algorithm.number < 1
+
+
+def test_a_worker_that_lacks_the_types_of_a_notebook_takes_its_config_as_it_is() -> None:
+    program = ("from __future__ import annotations\nimport enum, sys, pickle\nfrom dataclasses import dataclass\n"
+               "import vantage\nfrom vantage import Coefficient\nPair = tuple[int, int]\nMany = dict[int, float]\n"
+               "class Colour(enum.Enum):\n    RED = 'red'\n"
+               "@dataclass(frozen=True)\nclass Own(vantage.PPO):\n    pen: Coefficient = 'linear:1:0'\n"
+               "    pair: Pair = (1, 2)\n    colour: Colour = Colour.RED\n"
+               "sys.stdout.buffer.write(pickle.dumps(vantage.configure(Own, env='CartPole-v1')))")
+    packed = subprocess.run([sys.executable, "-"], input=program.encode(), stdout=subprocess.PIPE, check=True).stdout
+    reader = ("import pickle, sys; config = pickle.load(sys.stdin.buffer).change(num_envs=2)\n"
+              "own = config.algorithm; print(own.pair, own.colour.value, config.at('pen', 0))")
+    said = subprocess.run([sys.executable, "-c", reader], input=packed, stdout=subprocess.PIPE, check=True).stdout
+    assert said.decode().strip() == "(1, 2) red 1.0"
 
 
 @dataclass(frozen=True)
@@ -119,7 +160,9 @@ class Doubling(vantage.PPO):
 
 
 def test_a_class_that_sets_its_own_argument_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"sets its field scale itself, to 2.0 instead of 1.0; make that a property"):
+    with pytest.raises(ConfigError, match=r"makes scale=6.0 12.0 when it is copied; make what"):
+        check_kept("mine:Doubling", Doubling(scale=3.0))
+    with pytest.raises(ConfigError, match=r"makes scale=2.0 4.0 when it is copied"):
         vantage.configure(Doubling(scale=3.0), env="CartPole-v1")
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from copy import deepcopy
-from dataclasses import MISSING, field, is_dataclass, make_dataclass
+from dataclasses import MISSING, field, is_dataclass, make_dataclass, replace
 from functools import partial
 from keyword import iskeyword
 from typing import Any
@@ -17,11 +16,11 @@ from vantage.algorithms.interface import Needs
 from vantage.algorithms.ppo import PPO
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.errors import ConfigError
-from vantage.keys.fields import convert_object
-from vantage.keys.given_fields import arguments_of, default_of, given_fields, is_same
+from vantage.keys.given_fields import arguments_of, given_fields, is_same
 from vantage.keys.import_paths import load_class
+from vantage.keys.objects import ObjectName
 from vantage.keys.type_hints import type_hints
-from vantage.keys.typed_values import plain, typed
+from vantage.keys.typed_values import kinds_of, plain, typed
 
 RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {
     "sync": Sync, "hogwild": Hogwild, "ray": Ray}
@@ -74,8 +73,8 @@ def base_of(algo: str) -> str:
     return next((_NAMES[kind] for kind in kinds if kind in _NAMES), "")
 
 
-def load_algorithm(algo: str, taken: Collection[str]) -> type[Any]:
-    """The class of a user's own algorithm at the import path `algo`.
+def load_algorithm(algo: str, taken: Collection[str]) -> Any:
+    """A user's own algorithm at the import path `algo`, with the defaults of its class.
 
     ConfigError if it is not an algorithm, or has a field without a default or with a name of
     `taken`, the keys outside the algorithm.
@@ -93,45 +92,42 @@ def load_algorithm(algo: str, taken: Collection[str]) -> type[Any]:
         if f.default is MISSING and f.default_factory is MISSING:
             raise ConfigError(f"algorithm={algo} has a field {f.name} without a default; "
                               "give it one")
-    _check_defaults(algo, kind)
-    return kind
-
-
-def _check_defaults(algo: str, kind: type[Any]) -> None:
-    """ConfigError for a field that __post_init__ sets: it would not follow those it depends on."""
-    body = defaults_of_body(kind)
-    instance = kind(**body)
-    hints = type_hints(instance.__class__)
-    for f in arguments_of(kind):
-        value = getattr(instance, f.name)
-        default = body.get(f.name, default_of(f))
-        with suppress(ConfigError, ValueError):
-            value, default = (convert_object(f.name, each, hints[f.name], f.metadata)
-                              for each in (value, default))
-        if not is_same(value, default):
-            raise ConfigError(
-                f"algorithm={algo} sets its field {f.name} itself, to {value!r:.60} instead of "
-                f"{default!r:.60}; make that a property or a field(init=False), so that it follows "
-                "other fields when these change")
+    return kind(**defaults_of_body(kind))
 
 
 def check_kept(algo: str, algorithm: Any) -> None:
-    """ConfigError for a field of a user's algorithm that config.json cannot hold as it is."""
+    """ConfigError for a field of a user's algorithm that a copy or config.json would change."""
     kind = algorithm.__class__
     if kind.__module__.startswith("vantage."):
         return
+    again = replace(algorithm)
     hints = type_hints(kind)
     for f in arguments_of(kind):
-        value = getattr(algorithm, f.name)
-        try:
-            kept = typed(json.loads(json.dumps(plain(value))), hints[f.name])
-        except (TypeError, ValueError, ConfigError):
-            kept = None
-        if not is_same(kept, value):
+        value, copied = getattr(algorithm, f.name), getattr(again, f.name)
+        if not is_same(copied, value):
+            raise ConfigError(
+                f"algorithm={algo} makes {f.name}={value!r:.60} {copied!r:.60} when it is copied; "
+                "make what __post_init__ computes a property or a field(init=False)")
+        hint = hints[f.name]
+        if not _is_kept(value, hint):
             raise ConfigError(
                 f"algorithm={algo} has the field {f.name}={value!r:.60}, which config.json cannot "
-                "hold; give it numbers, texts, lists, and mappings of texts, or take it out of the "
-                "fields: an attribute without annotation is none")
+                f"give back as {getattr(hint, '__name__', hint)!s:.60}; give it numbers, texts, "
+                "lists, and mappings of texts, or take it out of the fields: an attribute without "
+                "annotation is none")
+
+
+def _is_kept(value: Any, hint: Any) -> bool:
+    """Whether config.json holds `value` as it is."""
+    if isinstance(value, ObjectName):  # handed over again
+        return True
+    try:
+        saved = json.loads(json.dumps(plain(value)))
+        if Any in kinds_of(hint):  # also a type that this process does not know
+            return bool(saved == plain(value))
+        return is_same(typed(saved, hint), value)
+    except (TypeError, ValueError, ConfigError):
+        return False
 
 
 def defaults_of_body(kind: type[Any]) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from vantage.config.algorithms import (
     ALGORITHMS,
     RUNTIMES,
     check_kept,
-    defaults_of_body,
     load_algorithm,
     without_loss,
 )
@@ -81,7 +80,6 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self.algorithm)  # a user's own class may not do this itself
-        check_kept(self.algo, self.algorithm)
 
     def __repr__(self) -> str:
         return f"<Config {self.setting}: {self.run.steps:,} steps, seed {self.run.seed}>"
@@ -99,8 +97,9 @@ class Config:
             return cls(algo=algo, algorithm=algorithm(), runtime=runtime())
         keys = Config.every_key()
         taken = {"algo", "runtime", *(name for name in keys if keys[name].group != "algorithm")}
-        kind = load_algorithm(algo, taken)
-        return cls(algo=algo, algorithm=kind(**defaults_of_body(kind)))
+        config = cls(algo=algo, algorithm=load_algorithm(algo, taken))
+        check_kept(algo, config.algorithm)
+        return config
 
     def __reduce__(self) -> tuple[Any, tuple[str, bytes]]:
         """For worker processes, which cannot import every class that a config may hold."""
@@ -145,8 +144,8 @@ class Config:
     def at(self, name: str, step: int) -> float:
         """The value of the scheduled coefficient `name` at `step`."""
         groups = (getattr(self, group) for group in GROUPS)
-        part = next(group for group in groups if hasattr(group, name))
-        return value_at(getattr(part, name), step, self.schedule_steps)
+        value = next(getattr(group, name) for group in groups if hasattr(group, name))
+        return value_at(value, step, self.schedule_steps)
 
     def settable(self) -> dict[str, Key]:
         """The numbers of losses and of the optimizer, which may change between updates."""
@@ -168,9 +167,8 @@ class Config:
     def flat(self) -> dict[str, Any]:
         """The value of every key, by its flat name."""
         values = {"algo": self.algo, "runtime": self.runtime_name}
-        for name, key in self.flat_keys().items():
-            values[name] = getattr(getattr(self, key.group), key.attribute)
-        return values
+        return values | {name: getattr(getattr(self, key.group), key.attribute)
+                         for name, key in self.flat_keys().items()}
 
     def to_json(self) -> str:
         """The text of config.json: the groups as objects, the runtime with its kind."""
@@ -187,8 +185,8 @@ class Config:
                   trains: bool = True) -> Config:
         """The config that `to_json` wrote; `source` names it in the message of a ConfigError.
 
-        If `algo` is an import path, its module is imported. `objects`, by flat key, replace the
-        names in the text. Unless it `trains`, a user's algorithm may have lost fields since.
+        Imports the module that `algo` may name. `objects`, by flat key, replace names in the text.
+        Unless it `trains`, a user's algorithm may have lost fields since.
         """
         groups = read_json_object(text, source=source)
         values = flatten(groups, source=source) | dict(objects or {})
@@ -233,6 +231,8 @@ class Config:
         groups: Any = {group: replace(getattr(config, group), **change)
                        for group, change in changes.items()}
         config = replace(config, **groups)
+        if "algorithm" in groups:
+            check_kept(config.algo, config.algorithm)
         env, runtime = with_one_number(config.env, config.runtime, former=self.runtime,
                                        given={*values})
         return replace(config, env=env, runtime=runtime)

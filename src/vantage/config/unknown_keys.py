@@ -59,6 +59,8 @@ def _why_unknown(config: Config, name: str) -> str:
         return (f"{name} has no effect with {config.algo} under runtime={config.runtime_name}; "
                 f"it is for {', and for '.join(users)}")
     kind = type(config.algorithm)
+    if name in getattr(kind, "__dataclass_fields__", ()):
+        return f"{name} is not given: {kind.__name__} computes it"
     if any(name in getattr(each, "__annotations__", ()) for each in kind.__mro__):
         return (f"{name} is an attribute of {kind.__name__} and not a field; put "
                 "@dataclass(frozen=True) on the class")

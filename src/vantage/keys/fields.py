@@ -48,7 +48,7 @@ def check_fields(instance: Any) -> None:
     for f in arguments_of(kind):
         hint = hints[f.name]
         value = getattr(instance, f.name)
-        if is_own or is_convertible(value, hint):
+        if is_own or is_convertible(hint):
             converted = convert_object(f.name, value, hint, f.metadata)
             if converted is not value:
                 object.__setattr__(instance, f.name, converted)

@@ -58,8 +58,8 @@ def default_of(field: Field[Any]) -> Any:
 
 
 def is_same(value: Any, other: Any) -> bool:
-    """Whether both are equal and of one type."""
-    return type(value) is type(other) and _is_equal(value, other)
+    """Whether both are equal and of one type; nan is equal to itself."""
+    return type(value) is type(other) and (_is_equal(value, other) or repr(value) == repr(other))
 
 
 def _is_equal(value: Any, other: Any) -> bool:

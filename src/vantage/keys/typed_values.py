@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import Enum
 from numbers import Integral
+from operator import attrgetter
 from os import PathLike
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal, Union, get_args, get_origin, is_typeddict
 
 from vantage.errors import ConfigError
 from vantage.keys.json_text import parse, short_repr
@@ -37,22 +38,28 @@ _WRONG = (KeyError, TypeError, ValueError, OverflowError)
 
 
 def kinds_of(hint: Any) -> tuple[Any, ...]:
-    """The types that a type hint joins; `Any` for object, and what a NewType or Final is of."""
+    """The types that a type hint joins, below the names that a program gave them.
+
+    `Any` stands for object, and dict for a TypedDict.
+    """
     if hasattr(hint, "__supertype__"):
         return kinds_of(hint.__supertype__)
+    if type(hint).__name__ == "TypeAliasType":
+        return kinds_of(hint.__value__)
     if get_origin(hint) in (Union, UnionType, Final):
         return tuple(kind for each in get_args(hint) for kind in kinds_of(each))
+    if is_typeddict(hint):
+        return (dict,)
     return (Any if hint in (object, Final) else hint,)
 
 
-def is_convertible(value: Any, hint: Any) -> bool:
-    """Whether `typed` knows all types that `hint` joins; `Any` stands for lists and dicts."""
-    return all(_is_known(kind) or (kind is Any and isinstance(value, list | dict | tuple))
-               for kind in kinds_of(hint))
+def is_convertible(hint: Any) -> bool:
+    """Whether `typed` gives every value one of the types that `hint` joins."""
+    return all(_is_known(kind) for kind in kinds_of(hint))
 
 
 def _is_known(kind: Any) -> bool:
-    if kind is Any:
+    if kind in (Any, tuple):
         return False
     empty: tuple[Any, ...] = ((), [], {})
     return (kind in (Schedule, NoneType, bool, int, float, str) or _is_enum(kind)
@@ -65,9 +72,9 @@ def typed(value: Any, hint: Any) -> Any:
     A list of numbers may be one number, an array, or text with commas; numbers and flags may be
     those of numpy and torch. For a text field, a mapping becomes JSON and a sequence a list with
     commas, as env_kwargs and action_subset are written; a class, a function or another object
-    becomes its name, see `vantage.keys.objects.named`. Of several types, that of the value counts,
-    and text is what no other type takes. A list or dict of a user's algorithm may be JSON, and a
-    list also text with commas.
+    becomes its name, see `vantage.keys.objects.named`. Of several types, that of the value counts;
+    text is a number where it is just how that number is written. A list or dict of a user's
+    algorithm may be JSON, and a list also text with commas.
 
     ValueError names the expected type; ConfigError for a wrong coefficient.
     """
@@ -91,14 +98,16 @@ def _converted(value: Any, kinds: tuple[Any, ...]) -> Any:
         return value
     if NoneType in kinds and (value is None or _is_word(value, "none")):
         return None
-    if Schedule in kinds:
+    if Schedule in kinds and not (bool in kinds and isinstance(value, bool)):
         return coefficient(value)
     if len(kinds) > 1 and type(value) in {*kinds} - {str}:
         return value
     for kind in kinds:
         if kind is not str:
             with suppress(*_WRONG, ConfigError):
-                return _of_kind(value, kind, kinds)
+                converted = _of_kind(value, kind, kinds)
+                if not (str in kinds and isinstance(value, str) and in_text(converted) != value):
+                    return converted
     if str in kinds and not isinstance(value, bool):
         return _as_text(value)
     raise TypeError
@@ -109,7 +118,11 @@ def _of_kind(value: Any, kind: Any, kinds: tuple[Any, ...]) -> Any:
     if get_origin(kind) is Literal:
         return _same(value, get_args(kind), of=lambda choice: choice)
     if _is_enum(kind):
-        return value if isinstance(value, kind) else _same(value, [*kind], of=_value_of)
+        if isinstance(value, kind):
+            return value
+        with suppress(KeyError):
+            return _same(value, [*kind], of=attrgetter("value"))
+        return kind[value]
     if kind is bool and not isinstance(value, bool):
         return _BOOLS[value.lower() if isinstance(value, str) else value]
     if isinstance(value, bool):
@@ -136,13 +149,9 @@ def _same(value: Any, choices: Any, *, of: Callable[[Any], Any]) -> Any:
         if type(of(choice)) is type(value) and of(choice) == value:
             return choice
     for choice in choices:
-        if isinstance(value, str) and in_text(of(choice)) == value:
+        if isinstance(value, str) and value in (in_text(of(choice)), str(of(choice))):
             return choice
     raise KeyError(value)
-
-
-def _value_of(member: Enum) -> Any:
-    return member.value
 
 
 def _is_enum(kind: Any) -> bool:
@@ -231,7 +240,7 @@ def _of_array(value: Any) -> Any:
 
 def _is_of(value: Any, hint: Any) -> bool:
     kind = get_origin(hint) or hint
-    return isinstance(kind, type) and isinstance(value, kind)
+    return kind is not Any and isinstance(kind, type) and isinstance(value, kind)
 
 
 def _tuple_or_number(value: Any, kind: Any, kinds: tuple[Any, ...]) -> Any:
@@ -240,6 +249,8 @@ def _tuple_or_number(value: Any, kind: Any, kinds: tuple[Any, ...]) -> Any:
     if isinstance(value, str):
         parts = [part for part in value.split(",") if part.strip()]
     elements = get_args(kind) or (Any, ...)
+    if elements == (Any, ...):
+        return tuple(parts)
     if elements[1:] != (...,):
         return tuple(typed(part, each) for part, each in zip(parts, elements, strict=True))
     numbers = tuple(typed(part, elements[0]) for part in parts)
@@ -280,7 +291,7 @@ def in_text(value: Any) -> str:
     if isinstance(value, list | dict):
         return json.dumps(value)
     if isinstance(value, tuple):
-        return ",".join(part if isinstance(part, str) else short_repr(part) for part in value)
+        return ",".join(short_repr(part) if type(part) is int else in_text(part) for part in value)
     return str(value).lower() if isinstance(value, bool | None) else str(value)
 
 

@@ -125,6 +125,6 @@ def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:
     allowed = array.reshape(batch, width).astype(bool)
     for part in np.split(allowed, np.cumsum(sizes)[:-1], axis=1):
         if not part.any(axis=1).all():
-            raise ValueError(f"action_mask is {shown(mask)}, which allows none of {part.shape[1]} actions; "
-                             "give 1 for those that are allowed")
+            raise ValueError(f"action_mask is {shown(mask)}, which allows none of {part.shape[1]} "
+                             "actions; give 1 for those that are allowed")
     return torch.from_numpy(allowed)

@@ -166,7 +166,7 @@ def _read_config(header: Mapping[str, str], path: Path, *, trust: bool, runs_cod
     paths = foreign_code(values, runs_code=runs_code, given=objects)
     check_code(paths, source=str(path), trusted=trust or is_own(text, header.get(SIGNATURE)))
     try:
-        return Config.from_json(text, source=str(path), objects=replacing(objects))
+        return Config.from_json(text, source=str(path), objects=replacing(objects), trains=False)
     except ConfigError as error:
         if note := other_version({"vantage": header.get("vantage_version")}):
             raise ConfigError(f"{error}; {note}") from error.__cause__

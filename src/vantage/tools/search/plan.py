@@ -8,6 +8,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -235,7 +236,7 @@ def _choices(key: str, values: Any, base: Config) -> list[Value]:
         raise ConfigError(f"{key} must be a list of values, not {json.dumps(values)}")
     choices = [convert(key, value, hint, source=key) for value in values]
     # Optuna stores text, numbers and None alone.
-    texts = (Schedule, tuple, list, dict)
+    texts = (Schedule, tuple, list, dict, Enum)
     return [in_text(value) if isinstance(value, texts) else value for value in choices]
 
 
