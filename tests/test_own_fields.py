@@ -136,7 +136,7 @@ def test_code_and_defaults_of_ones_own_making_are_kept() -> None:
 
 def test_a_worker_that_lacks_the_types_of_a_notebook_takes_its_config_as_it_is() -> None:
     program = ("from __future__ import annotations\nimport enum, sys, pickle\nfrom dataclasses import dataclass\n"
-               "import vantage\nfrom vantage import Coefficient\nPair = tuple[int, int]\nMany = dict[int, float]\n"
+               "import vantage\nfrom vantage import Coefficient\nPair = tuple[int, int]\n"
                "class Colour(enum.Enum):\n    RED = 'red'\n"
                "@dataclass(frozen=True)\nclass Own(vantage.PPO):\n    pen: Coefficient = 'linear:1:0'\n"
                "    pair: Pair = (1, 2)\n    colour: Colour = Colour.RED\n"

@@ -59,7 +59,7 @@ def is_metric(name: str) -> bool:
 
 
 def check_free(name: object, of_algorithm: Collection[str]) -> str:
-    """The `name` for a metric of the user; ConfigError for no name, and for that of another metric.
+    """`name`, if a metric of the user may have it; ConfigError if it is taken or is no name.
 
     `of_algorithm` are the names that the run's algorithm has logged.
     """

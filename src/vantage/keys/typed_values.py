@@ -123,11 +123,10 @@ def _of_kind(value: Any, kind: Any, kinds: tuple[Any, ...]) -> Any:
         with suppress(KeyError):
             return _same(value, [*kind], of=attrgetter("value"))
         return kind[value]
-    if kind is bool and not isinstance(value, bool):
-        return _BOOLS[value.lower() if isinstance(value, str) else value]
+    if kind is bool:
+        word = value.lower() if isinstance(value, str) else value
+        return value if isinstance(value, bool) else _BOOLS[word]
     if isinstance(value, bool):
-        if kind is bool:
-            return value
         raise TypeError
     if (get_origin(kind) or kind) is tuple:
         return _tuple_or_number(value, kind, kinds)
